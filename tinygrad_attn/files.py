@@ -1,0 +1,51 @@
+"""Writing files so that a reader, or a later run, finds the whole file or the one before, never a part."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+
+TEMPORARY_PREFIX = ".tinygrad_attn-"
+"""How temporary files are named; only a process that was killed while writing leaves one behind."""
+
+
+def write_atomically(path: str | os.PathLike[str], data: str | bytes) -> None:
+    """Write `data` (text as UTF-8, without newline translation) to `path`, whole or not at all.
+
+    The data go to a temporary file in the same folder, are forced to the disk, and take the place of `path` in
+    one step; a symbolic link keeps pointing to where it did. Once this returns, the file outlives a crash of
+    the machine. If anything fails, including an interrupt, `path` is as it was and nothing else is left behind.
+    The permissions are those of any new file of the user.
+
+    Raises OSError, naming `path`, if it cannot be written.
+    """
+    content = data.encode("utf-8") if isinstance(data, str) else data
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    # The name of the target is no part of the temporary name: it may already be as long as names can be.
+    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if isinstance(error, OSError):  # raised again with the name that the caller knows
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    """Force the new name to the disk. Windows cannot open a folder, and needs no such step."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
