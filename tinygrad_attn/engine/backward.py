@@ -1,0 +1,269 @@
+"""Reverse mode: from an output back to what asked for a gradient, each operation once.
+
+The walk is a loop over the operations in the reverse of the order in which they ran. Gradients are collected in a
+table; an operation is reached when all its uses have been, so its entry is complete. The rules work on arrays, or, to
+record the walk itself (`create_graph`), on tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import numpy as np
+
+from tinygrad_attn.engine.broadcast import identity, sum_to
+from tinygrad_attn.engine.modes import changed_mode, thread
+from tinygrad_attn.engine.primitive import Fused
+from tinygrad_attn.engine.product import Joined, Product, Sum
+from tinygrad_attn.engine.tensor import Tensor, leaf, value_of
+
+EdgeObserver = Callable[[Tensor, int, Any], None]
+
+
+def backward(output: Tensor, gradient: Any = None, retain_graph: bool = False) -> None:
+    """See `Tensor.backward`."""
+    seed = _seed(output, gradient)
+    if isinstance(seed, Tensor):
+        seed = seed.data
+    if output._primitive is not None:
+        output._keeps = True  # its own gradient is what the graph was walked with, for whoever draws it later
+    for tensor, found in walk(output, seed, release=not retain_graph).items():
+        tensor.grad = _accumulated(tensor, found)
+
+
+def grad(output: Tensor, inputs: Tensor | Sequence[Tensor], grad_output: Any = None, create_graph: bool = False) -> tuple[Tensor, ...]:
+    """The gradients of `output` with respect to each of `inputs`; touches no `.grad`.
+
+    Args:
+        output: a tensor that requires a gradient.
+        inputs: a tensor or several, leaves or computed on the way to `output`.
+        grad_output: the weight of each entry of `output`, of its shape; may be left out for a single entry.
+        create_graph: record the computation of the gradients, so that they can be differentiated in turn.
+
+    Returns:
+        One tensor for each input, of its shape; zeros where `output` does not depend on it. The graph is kept.
+
+    Raises:
+        RuntimeError: if `output` or one of `inputs` requires no gradient, or the graph was freed.
+        ValueError: if `grad_output` has another shape than `output`.
+    """
+    inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    for position, x in enumerate(inputs):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"grad: input number {position} is a {type(x).__name__}, expected a Tensor")
+        if not x._tracked:
+            raise RuntimeError(f"grad: input number {position}, a {x._label()}, requires no gradient")
+    seed = _seed(output, grad_output)
+    if create_graph:
+        with changed_mode(recording=True):
+            found = walk(output, seed if isinstance(seed, Tensor) else leaf(seed), wanted=inputs, create_graph=True)
+        return tuple(found[x] if x in found else leaf(np.zeros_like(x.data)) for x in inputs)
+    found = walk(output, value_of(seed), wanted=inputs)
+    return tuple(leaf(found[x] if x in found else np.zeros_like(x.data)) for x in inputs)
+
+
+def walk(
+    output: Tensor,
+    seed: Any,
+    *,
+    wanted: Iterable[Tensor] | None = None,
+    within: bool = False,
+    create_graph: bool = False,
+    release: bool = False,
+    revisit: bool = False,
+    observe: EdgeObserver | None = None,
+) -> dict[Tensor, Any]:
+    """The gradients of `output`, weighted by `seed`, for the tensors `wanted`.
+
+    Args:
+        output: where to start.
+        seed: the gradient of `output`: an array, or a Tensor with `create_graph`.
+        wanted: the tensors to return gradients for; None for all leaves that require one and tensors that keep theirs.
+        within: `wanted` bounds the walk: nothing they were computed from is looked at.
+        create_graph: run the rules on tensors.
+        release: afterwards the graph is spent, and what kernels saved is dropped.
+        revisit: go through a spent graph as well, running kernels again for what they had saved.
+        observe: called with (operation's output, input slot, gradient) for every edge the gradient flows along.
+
+    Returns:
+        A gradient for each tensor that one flowed to: arrays of their own, or Tensors with `create_graph`.
+    """
+    targets = None if wanted is None else set(wanted)
+    order = _newest_first(output, targets if targets is not None and within else frozenset())
+    on_path = None if targets is None else _leading_to(order, targets)
+    watcher = thread.mode.watcher
+    join = Joined()
+    table: dict[Tensor, Any] = {output: seed}
+    results: dict[Tensor, Any] = {}
+    for node in order:
+        g = table.pop(node, None)
+        if g is None:
+            continue
+        if node._spent and not revisit:
+            raise RuntimeError(_freed(node))
+        if type(g) is Sum or type(g) is Product:
+            g = _value(g, join)
+        if node._keeps if targets is None else node in targets:
+            results[node] = g if create_graph else np.array(g)
+            if within:
+                continue
+        inputs = node._inputs
+        slots = [
+            slot
+            for slot, x in enumerate(inputs)
+            if isinstance(x, Tensor) and (x._tracked if on_path is None else x in on_path)
+        ]
+        for slot, g_x in zip(slots, _pull(node, g, slots, create_graph), strict=True):
+            x = inputs[slot]
+            if g_x is None:
+                continue
+            if x._number > node._number:
+                raise RuntimeError(_stale(node, x))
+            try:
+                fits = g_x.shape == x.data.shape
+            except AttributeError:  # a rule may return a plain number
+                g_x = np.asarray(g_x)
+                fits = g_x.shape == x.data.shape
+            if not fits:
+                g_x = _fitted(node, slot, g_x, x.data.shape)
+            if observe is not None:
+                observe(node, slot, g_x)
+            if watcher is not None:
+                watcher.backward(node, slot, g_x)
+            before = table.get(x)
+            if before is None:
+                table[x] = g_x
+            elif create_graph:
+                table[x] = before + g_x
+            elif type(before) is Sum:
+                before.add(g_x)
+            else:
+                table[x] = Sum(before, g_x)
+        if release:
+            node._saved = None
+    for x, g in table.items():  # what is left are leaves
+        if targets is None or x in targets:
+            results[x] = g if create_graph else _value(g, join) if type(g) is Sum or type(g) is Product else np.array(g)
+    if release:
+        for node in order:
+            node._spent = True
+    return results
+
+
+def _pull(node: Tensor, g: Any, slots: Sequence[int], create_graph: bool) -> list[Any]:
+    primitive = node._primitive
+    assert primitive is not None
+    if not create_graph:
+        if isinstance(primitive, Fused) and g.dtype != node.data.dtype:
+            return _through_definition(primitive, node, g, slots, create_graph)
+        return primitive.pull(node, g, node.data, node._arrays, slots)
+    if isinstance(primitive, Fused):
+        return _through_definition(primitive, node, g, slots, create_graph)
+    return primitive.pull(node, g, node, node._inputs, slots)
+
+
+def _through_definition(primitive: Fused, node: Tensor, g: Any, slots: Sequence[int], create_graph: bool) -> list[Any]:
+    """The gradients of a fused operation by way of its definition, run on stand-ins for its inputs."""
+    stand_ins = list(node._inputs if create_graph else node._arrays)
+    for slot in slots:
+        if create_graph:
+            stand_ins[slot] = identity(stand_ins[slot])
+        else:
+            stand_ins[slot] = leaf(stand_ins[slot])
+            stand_ins[slot]._tracked = True
+    with changed_mode(recording=True, explicit=True):
+        output = primitive.definition(*stand_ins, **node._static)
+        found = walk(output, g, wanted=[stand_ins[slot] for slot in slots], within=True, create_graph=create_graph)
+    return [found.get(stand_ins[slot]) for slot in slots]
+
+
+def _newest_first(output: Tensor, bounds: AbstractSet[Tensor]) -> list[Tensor]:
+    """The operations' outputs that `output` was computed from, itself included, by falling creation number."""
+    if output._primitive is None:
+        return []
+    seen = {output}
+    stack = [output]
+    while stack:
+        for x in stack.pop()._inputs:
+            if isinstance(x, Tensor) and x._tracked and x._primitive is not None and x not in seen:
+                seen.add(x)
+                if x not in bounds:
+                    stack.append(x)
+    return sorted(seen, key=_number, reverse=True)
+
+
+def _leading_to(order: Sequence[Tensor], wanted: Iterable[Tensor]) -> set[Tensor]:
+    """The tensors of `order` from which a path leads to one of `wanted`, and those themselves."""
+    leading = set(wanted)
+    for node in reversed(order):
+        if any(isinstance(x, Tensor) and x in leading for x in node._inputs):
+            leading.add(node)
+    return leading
+
+
+def _number(tensor: Tensor) -> int:
+    return tensor._number
+
+
+def _value(gradient: Any, join: Joined) -> Any:
+    if type(gradient) is Product:
+        gradient = Sum(gradient)
+    return gradient.value(join) if type(gradient) is Sum else gradient
+
+
+def _fitted(node: Tensor, slot: int, gradient: Any, shape: tuple[int, ...]) -> Any:
+    """The gradient with broadcasting undone: summed over the axes along which the input was repeated."""
+    extra = len(gradient.shape) - len(shape)
+    if extra >= 0 and type(gradient) is not Product:
+        if all(ours in (1, theirs) for ours, theirs in zip(shape, gradient.shape[extra:], strict=True)):
+            return sum_to(gradient, shape=shape)
+    raise ValueError(
+        f"{node._primitive.name}: the rule for input number {slot} returned a gradient of shape {gradient.shape}, "  # type: ignore[union-attr]
+        f"expected the input's shape {shape} or one it broadcasts to"
+    )
+
+
+def _accumulated(tensor: Tensor, found: Any) -> np.ndarray:
+    """The gradient to keep in `.grad`, in the tensor's dtype (unless the gradient is complex)."""
+    dtype = tensor.data.dtype if found.dtype.kind == "f" else found.dtype
+    total = found if tensor.grad is None else np.asarray(tensor.grad + found)
+    return total.astype(dtype, copy=False)
+
+
+def _seed(output: Tensor, gradient: Any) -> Any:
+    """The gradient to start from: the one given, checked, or one for an output of a single entry."""
+    if not isinstance(output, Tensor):
+        raise TypeError(f"the output is a {type(output).__name__}, expected a Tensor")
+    if not output._tracked:
+        raise RuntimeError(
+            f"{output._label()} requires no gradient: none of the tensors it was computed from does, or it was computed "
+            "under no_grad or detached"
+        )
+    if gradient is None:
+        if output.data.size != 1:
+            raise RuntimeError(
+                f"{output._label()} has {output.data.size} entries; a gradient of its shape is needed, or a sum to a scalar first"
+            )
+        return np.ones_like(output.data)
+    seed = gradient if isinstance(gradient, Tensor) else np.asarray(gradient)
+    if seed.dtype.kind not in "fc":
+        seed = seed.astype(output.data.dtype)
+    if seed.shape != output.data.shape:
+        raise ValueError(f"the gradient has shape {seed.shape}, expected that of the output, {output.data.shape}")
+    return seed
+
+
+def _stale(node: Tensor, x: Tensor) -> str:
+    return (
+        f"{x._label()} was written in place after {node._primitive.name} had used it, so the graph no longer describes "  # type: ignore[union-attr]
+        "what was computed; run the forward pass again"
+    )
+
+
+def _freed(node: Tensor) -> str:
+    return (
+        f"the graph was freed by an earlier backward pass (at {node._primitive.name}); pass retain_graph=True to the "  # type: ignore[union-attr]
+        "earlier one to go through it again"
+    )

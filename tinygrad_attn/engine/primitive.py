@@ -1,0 +1,189 @@
+"""Operations: a `Primitive` is a forward function with one vector-Jacobian product (VJP) for each input.
+
+A fused operation is defined by a composition of primitives and computed by a kernel that does the same in few passes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinygrad_attn.engine.modes import scope, thread
+from tinygrad_attn.engine.tensor import Tensor, next_number
+
+_new = Tensor.__new__
+_ndarray = np.ndarray
+
+
+class Primitive:
+    """One row of a rule table.
+
+    Args:
+        name: shown in graphs and error messages.
+        forward: `forward(*inputs, **static) -> array`, on arrays. Settings (`axis`, `shape`) are keyword-only.
+        *vjps: for each input the rule `vjp(g, y, *inputs, **static)`: the gradient for that input, given the gradient
+            `g` for the value `y`. None where no gradient is defined (a mask, indices).
+        each: instead of `vjps`, for operations on any number of inputs: `each(g, y, *inputs, index=i, **static)`.
+
+    A rule is written with operators and other primitives alone, and so serves float arrays, complex arrays and
+    tensors (`create_graph`). It may return a gradient of the broadcast shape; the engine sums it back. Called with no
+    Tensor among its inputs, a primitive returns a plain array.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        forward: Callable[..., Any],
+        *vjps: Callable[..., Any] | None,
+        each: Callable[..., Any] | None = None,
+        doc: str | None = None,
+    ) -> None:
+        self.name = name
+        self.forward = forward
+        self.vjps = vjps
+        self.each = each
+        self.__doc__ = doc or forward.__doc__
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lower()} {self.name}>"
+
+    def __call__(self, *inputs: Any, **static: Any) -> Any:
+        arrays = []
+        plain = True
+        for x in inputs:
+            if isinstance(x, Tensor):
+                plain = False
+                arrays.append(x.data)
+            else:
+                arrays.append(x)
+        value = self.forward(*arrays, **static)
+        return value if plain else _record(self, inputs, arrays, static, value, None)
+
+    def pull(self, node: Tensor, g: Any, y: Any, inputs: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
+        """The gradients for the inputs in the slots `wanted`, given the gradient `g` for the value `y` of `node`."""
+        if self.each is not None:
+            return [self.each(g, y, *inputs, index=slot, **node._static) for slot in wanted]
+        return [self.rule(slot)(g, y, *inputs, **node._static) for slot in wanted]
+
+    def rule(self, slot: int) -> Callable[..., Any]:
+        """The VJP for input number `slot`; RuntimeError if there is none."""
+        rule = self.vjps[slot] if slot < len(self.vjps) else None
+        if rule is None:
+            raise RuntimeError(f"{self.name} has no gradient rule for its input number {slot}")
+        return rule
+
+
+class Fused(Primitive):
+    """An operation with a kernel; made by `fused`."""
+
+    def __init__(self, name: str, definition: Callable[..., Any], kernel: Callable[..., Any], kernel_vjp: Callable[..., Any]) -> None:
+        super().__init__(name, kernel, doc=definition.__doc__)
+        self.definition = definition
+        self.kernel_vjp = kernel_vjp
+        parameters = inspect.signature(kernel_vjp).parameters
+        self._takes_saved = "saved" in parameters
+        self._takes_needs = "needs" in parameters
+
+    def __call__(self, *inputs: Any, **static: Any) -> Any:
+        arrays = []
+        plain = True
+        for x in inputs:
+            if isinstance(x, Tensor):
+                plain = False
+                arrays.append(x.data)
+            else:
+                arrays.append(x)
+        if thread.mode.explicit or not suits_kernel(arrays):
+            with scope(self.name):
+                return self.definition(*inputs, **static)
+        value, saved = self.run(arrays, static)
+        return value if plain else _record(self, inputs, arrays, static, value, saved)
+
+    def run(self, arrays: Sequence[Any], static: dict[str, Any]) -> tuple[Any, Any]:
+        """The kernel's value and what it saves for the backward pass."""
+        result = self.forward(*arrays, **static)
+        return result if self._takes_saved else (result, None)
+
+    def pull(self, node: Tensor, g: Any, y: Any, inputs: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
+        """As `Primitive.pull`, from the kernel's backward pass."""
+        extra: dict[str, Any] = {}
+        if self._takes_saved:
+            extra["saved"] = self.run(node._arrays, node._static)[1] if node._saved is None else node._saved
+        if self._takes_needs:
+            extra["needs"] = [slot in wanted for slot in range(len(inputs))]
+        gradients = self.kernel_vjp(g, y, *inputs, **extra, **node._static)
+        return [gradients[slot] for slot in wanted]
+
+
+def fused(definition: Callable[..., Any], kernel: Callable[..., Any], kernel_vjp: Callable[..., Any], *, name: str | None = None) -> Fused:
+    """An operation that a `definition` states in primitives and a `kernel` computes faster.
+
+    Args:
+        definition: `definition(*inputs, **static)`, composed of primitives. It is run for complex or mixed-precision
+            inputs, for second derivatives and under `ta.explicit()`, and is what the kernel is tested against.
+        kernel: `kernel(*arrays, **static) -> array`, on float arrays of one precision; with (array, saved) in place of
+            the array if `kernel_vjp` has a parameter `saved`.
+        kernel_vjp: `kernel_vjp(g, y, *arrays, **static)`: the gradients for all inputs, in order (None for inputs
+            without one). Parameters named `saved` and `needs` are given what the kernel saved and, for each input,
+            whether its gradient is asked for. It must not write to what it is given, and may return a `Product`.
+        name: shown in graphs and error messages; the definition's name if left out.
+    """
+    return Fused(name or definition.__name__, definition, kernel, kernel_vjp)
+
+
+def suits_kernel(arrays: Sequence[Any]) -> bool:
+    """Whether the floating arrays among the inputs share one precision and none is complex."""
+    precision = None
+    for array in arrays:
+        if type(array) is _ndarray:
+            dtype = array.dtype
+            if dtype.kind == "f":
+                if precision is None:
+                    precision = dtype
+                elif dtype is not precision and dtype != precision:
+                    return False
+            elif dtype.kind == "c":
+                return False
+        elif isinstance(array, (complex, np.complexfloating)):
+            return False
+    return precision is not None
+
+
+def _record(
+    primitive: Primitive, inputs: tuple[Any, ...], arrays: list[Any], static: dict[str, Any], value: Any, saved: Any
+) -> Tensor:
+    """The Tensor of a computed value, which remembers how it came about where a gradient may be asked for."""
+    output = _new(Tensor)
+    output.data = value if type(value) is _ndarray else _as_array(primitive, value)
+    output.grad = None
+    output.name = None
+    output._keeps = False
+    mode = thread.mode
+    if mode.watcher is not None:
+        mode.watcher.forward(primitive, arrays, static, output.data)
+    if mode.recording:
+        for x in inputs:
+            if isinstance(x, Tensor) and x._tracked:
+                output._tracked = True
+                output._primitive = primitive
+                output._inputs = inputs
+                output._arrays = arrays
+                output._static = static
+                output._saved = saved
+                output._number = next_number()
+                output._scope = mode.scope
+                output._spent = False
+                return output
+    output._tracked = False
+    output._primitive = None
+    output._number = 0
+    return output
+
+
+def _as_array(primitive: Primitive, value: Any) -> np.ndarray:
+    if isinstance(value, (tuple, list)):
+        raise TypeError(f"{primitive.name}: the forward function returned a {type(value).__name__}, expected one array")
+    return np.asarray(value)

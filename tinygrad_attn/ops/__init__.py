@@ -1,0 +1,113 @@
+"""Floor 2: the rule tables, and the kernels of fused operations with their definitions."""
+
+import numpy as np
+
+from tinygrad_attn.engine.tensor import Tensor, leaf
+from tinygrad_attn.engine.tensor import rules as _rules
+from tinygrad_attn.ops.elementwise import (
+    abs,
+    add,
+    astype,
+    div,
+    exp,
+    log,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    pow,
+    relu,
+    sigmoid,
+    sqrt,
+    sub,
+    tanh,
+    where,
+)
+from tinygrad_attn.ops.linalg import einsum, matmul
+from tinygrad_attn.ops.reductions import logsumexp, max, mean, min, norm, std, sum, var
+from tinygrad_attn.ops.shapes import (
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    getitem,
+    reshape,
+    split,
+    squeeze,
+    stack,
+    swapaxes,
+    take,
+    transpose,
+)
+from tinygrad_attn.ops.softmax import cross_entropy, log_softmax, softmax
+
+__all__ = [
+    "abs",
+    "add",
+    "broadcast_to",
+    "concatenate",
+    "cross_entropy",
+    "div",
+    "einsum",
+    "exp",
+    "expand_dims",
+    "getitem",
+    "log",
+    "log_softmax",
+    "logsumexp",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "mul",
+    "neg",
+    "norm",
+    "pow",
+    "relu",
+    "reshape",
+    "sigmoid",
+    "softmax",
+    "split",
+    "sqrt",
+    "squeeze",
+    "stack",
+    "std",
+    "sub",
+    "sum",
+    "swapaxes",
+    "take",
+    "tanh",
+    "transpose",
+    "var",
+    "where",
+]
+
+
+def _astype(x: Tensor, dtype: object) -> Tensor:
+    target = np.dtype(dtype)  # type: ignore[call-overload]
+    return astype(x, dtype=target) if target.kind in "fc" else leaf(x.data.astype(target))
+
+
+for _name in __all__:
+    setattr(_rules, _name, globals()[_name])
+_rules.astype = _astype
+_rules.ufuncs.update(
+    {
+        np.absolute: abs,
+        np.add: add,
+        np.divide: div,
+        np.exp: exp,
+        np.log: log,
+        np.matmul: matmul,
+        np.maximum: maximum,
+        np.minimum: minimum,
+        np.multiply: mul,
+        np.negative: neg,
+        np.power: pow,
+        np.sqrt: sqrt,
+        np.subtract: sub,
+        np.tanh: tanh,
+        np.equal: lambda a, b: b == a if isinstance(b, Tensor) else a == b,
+    }
+)

@@ -1,0 +1,101 @@
+"""Operations entry by entry. Each row: the function, then for each input the gradient, as in a table of derivatives.
+
+`g` is the gradient for the value `y`. Choices (the side of a kink, the larger of two) are made by the real part, so
+that complex steps pass through the branch the real value takes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinygrad_attn.engine import Primitive
+from tinygrad_attn.engine.tensor import value_of
+
+
+def _sigmoid(x: Any) -> Any:
+    e = np.exp(np.where(np.real(x) < 0, x, np.negative(x)))  # at most 1, so nothing overflows
+    return np.where(np.real(x) < 0, e, 1) / (1 + e)
+
+
+def _choose(condition: Any, a: Any, b: Any) -> Any:
+    return np.where(value_of(condition), a, b)
+
+
+def _power(g: Any, exponent: Any, x: Any) -> Any:
+    """g · p · x^(p-1), and zero (not 0 · 0⁻¹) where p is zero."""
+    if isinstance(exponent, (int, float)):  # a plain number leaves the precision of x as it is
+        return g * (exponent * x ** (exponent - 1)) if exponent else g * 0
+    p = value_of(exponent)
+    return g * exponent * x ** where(np.equal(p, 0), 1, exponent - 1)
+
+
+def _power_exponent(g: Any, y: Any, x: Any) -> Any:
+    """g · x^p · log x, and zero where x is zero, the limit for a positive exponent."""
+    at_zero = np.equal(value_of(x), 0)
+    return g * where(at_zero, 0, y * log(where(at_zero, 1, x)))
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return np.where(np.real(a) >= np.real(b), a, b) if _is_complex(a, b) else np.maximum(a, b)
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return np.where(np.real(a) <= np.real(b), a, b) if _is_complex(a, b) else np.minimum(a, b)
+
+
+def _absolute(x: Any) -> Any:
+    return x * np.sign(np.real(x)) if _is_complex(x) else np.abs(x)
+
+
+def _is_complex(*arrays: Any) -> bool:
+    return any(np.iscomplexobj(array) for array in arrays)
+
+
+def _sign(x: Any) -> Any:
+    return np.sign(np.real(value_of(x)))
+
+
+def _share(chosen: Any, other: Any) -> Any:
+    """1 where the first is the larger, a half where both are equal, else 0; by the real part."""
+    return 0.5 * (1 + np.sign(np.real(value_of(chosen)) - np.real(value_of(other))))
+
+
+add = Primitive("add", np.add, lambda g, y, a, b: g, lambda g, y, a, b: g)
+sub = Primitive("sub", np.subtract, lambda g, y, a, b: g, lambda g, y, a, b: -g)
+mul = Primitive("mul", np.multiply, lambda g, y, a, b: g * b, lambda g, y, a, b: g * a)
+div = Primitive("div", np.true_divide, lambda g, y, a, b: g / b, lambda g, y, a, b: -g * y / b)
+pow = Primitive("pow", np.power, lambda g, y, x, p: _power(g, p, x), lambda g, y, x, p: _power_exponent(g, y, x))
+neg = Primitive("neg", np.negative, lambda g, y, x: -g)
+exp = Primitive("exp", np.exp, lambda g, y, x: g * y)
+log = Primitive("log", np.log, lambda g, y, x: g / x)
+sqrt = Primitive("sqrt", np.sqrt, lambda g, y, x: g / (2 * y))
+tanh = Primitive("tanh", np.tanh, lambda g, y, x: g * (1 - y * y))
+sigmoid = Primitive("sigmoid", _sigmoid, lambda g, y, x: g * y * (1 - y))
+relu = Primitive("relu", lambda x: np.where(np.real(x) <= 0, 0, x), lambda g, y, x: where(np.real(value_of(x)) <= 0, 0, g))
+abs = Primitive("abs", _absolute, lambda g, y, x: g * _sign(x))
+maximum = Primitive(
+    "maximum",
+    _larger,
+    lambda g, y, a, b: g * _share(a, b),
+    lambda g, y, a, b: g * _share(b, a),
+)
+minimum = Primitive(
+    "minimum",
+    _smaller,
+    lambda g, y, a, b: g * _share(b, a),
+    lambda g, y, a, b: g * _share(a, b),
+)
+where = Primitive(
+    "where",
+    _choose,
+    None,
+    lambda g, y, condition, a, b: where(condition, g, 0),
+    lambda g, y, condition, a, b: where(condition, 0, g),
+)
+astype = Primitive(
+    "astype",
+    lambda x, *, dtype: x.astype(dtype),
+    lambda g, y, x, *, dtype: g if g.dtype.kind == "c" else astype(g, dtype=x.dtype),
+)

@@ -1,0 +1,140 @@
+"""Operations over axes: sums, means, extremes, spreads.
+
+A rule first puts the reduced axes back with length one (`_restored`); broadcasting does the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinygrad_attn.engine import Primitive, Tensor
+from tinygrad_attn.engine.broadcast import broadcast_to
+from tinygrad_attn.engine.tensor import Axis, value_of
+from tinygrad_attn.ops.elementwise import exp, where
+from tinygrad_attn.ops.shapes import reshape
+
+
+def normalized_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
+    """The axes that `axis` names, each from 0 to ndim - 1, in order; all for None.
+
+    Raises:
+        ValueError: (numpy's AxisError) for an axis out of range or named twice.
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axes, ndim)))
+
+
+def _restored(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
+    """`g` with the axes that were reduced back, of length one."""
+    return reshape(g, tuple(1 if i in axis else size for i, size in enumerate(x.shape)))
+
+
+def _extreme(choose: Any) -> Any:
+    """The reduction by `choose` (np.max or np.min), of the real part where entries are complex."""
+
+    def forward(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+        if x.dtype.kind != "c":
+            return choose(x, axis=axis, keepdims=keepdims)
+        chosen = np.real(x) == choose(np.real(x), axis=axis, keepdims=True)
+        return np.add.reduce(np.where(chosen, x, 0), axis=axis, keepdims=keepdims) / np.add.reduce(chosen, axis=axis, keepdims=keepdims)
+
+    return forward
+
+
+def _extreme_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """The gradient goes to the entries that attain the extreme, in equal parts."""
+    real = np.real(value_of(x))
+    chosen = real == np.real(value_of(_restored(value_of(y), x, axis)))
+    share = chosen / np.add.reduce(chosen, axis=axis, keepdims=True, dtype=real.dtype)
+    return _restored(g, x, axis) * share.astype(real.dtype, copy=False)
+
+
+def _norm(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return np.sqrt(np.add.reduce(x * x, axis=axis, keepdims=keepdims))
+
+
+def _norm_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """g · x / ‖x‖, and zero (a subgradient) where the norm is zero."""
+    norm_of_x = _restored(y, x, axis)
+    return _restored(g, x, axis) * x / where(np.equal(value_of(norm_of_x), 0), 1, norm_of_x)
+
+
+def _logsumexp(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    shift = np.max(np.real(x), axis=axis, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isfinite(shift), shift, 0)
+    with np.errstate(divide="ignore"):  # a row of minus infinities has the logarithm of zero
+        y = np.log(np.add.reduce(np.exp(x - shift), axis=axis, keepdims=True)) + shift
+    return y if keepdims else np.squeeze(y, axis)
+
+
+def _logsumexp_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return _restored(g, x, axis) * exp(x - _restored(y, x, axis))
+
+
+_sum = Primitive(
+    "sum",
+    lambda x, *, axis, keepdims: np.add.reduce(x, axis=axis, keepdims=keepdims),
+    lambda g, y, x, *, axis, keepdims: broadcast_to(_restored(g, x, axis), shape=x.shape),
+)
+_max = Primitive("max", _extreme(np.max), _extreme_rule)
+_min = Primitive("min", _extreme(np.min), _extreme_rule)
+_norm_over = Primitive("norm", _norm, _norm_rule)
+_logsumexp_over = Primitive("logsumexp", _logsumexp, _logsumexp_rule)
+
+
+def _reduce(primitive: Primitive, x: Any, axis: Axis, keepdims: bool) -> Any:
+    x = x if isinstance(x, Tensor) else np.asarray(x)
+    return primitive(x, axis=normalized_axes(axis, x.ndim), keepdims=keepdims)
+
+
+def _count(x: Any, axis: Axis) -> int:
+    shape = np.shape(value_of(x))
+    return int(np.prod([shape[i] for i in normalized_axes(axis, len(shape))], dtype=np.int64))
+
+
+def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The sum over `axis`: one, several or (None) all; `keepdims` leaves them with length one."""
+    return _reduce(_sum, x, axis, keepdims)
+
+
+def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The mean over `axis`."""
+    return sum(x, axis, keepdims) / _count(x, axis)
+
+
+def max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The maximum over `axis`; entries that tie share the gradient."""
+    return _reduce(_max, x, axis, keepdims)
+
+
+def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The minimum over `axis`; entries that tie share the gradient."""
+    return _reduce(_min, x, axis, keepdims)
+
+
+def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+    """The variance over `axis`: the sum of squared deviations divided by the count minus `ddof`."""
+    deviation = x - mean(x, axis, keepdims=True)
+    return sum(deviation * deviation, axis, keepdims) / (_count(x, axis) - ddof)
+
+
+def std(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+    """The standard deviation over `axis`; its gradient is zero where all entries are equal."""
+    return norm(x - mean(x, axis, keepdims=True), axis, keepdims) / (_count(x, axis) - ddof) ** 0.5
+
+
+def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The Euclidean norm over `axis`, √Σx²; its gradient is zero where the norm is.
+
+    (Written out as `sqrt(sum(x * x))` the gradient at zero is 0/0; add a small constant under the root there.)
+    """
+    return _reduce(_norm_over, x, axis, keepdims)
+
+
+def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """log Σ exp(x) over `axis`, without overflow."""
+    return _reduce(_logsumexp_over, x, axis, keepdims)
