@@ -93,7 +93,9 @@ def test_a_folder_in_the_way_is_an_error_and_stays(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_written_data_and_name_are_forced_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_data_and_name_are_forced_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[bool] = []
     real = os.fsync
 

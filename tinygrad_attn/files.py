@@ -13,10 +13,10 @@ TEMPORARY_PREFIX = ".tinygrad_attn-"
 def write_atomically(path: str | os.PathLike[str], data: str | bytes) -> None:
     """Write `data` (text as UTF-8, without newline translation) to `path`, whole or not at all.
 
-    The data go to a temporary file in the same folder, are forced to the disk, and take the place of `path` in
-    one step; a symbolic link keeps pointing to where it did. Once this returns, the file outlives a crash of
-    the machine. If anything fails, including an interrupt, `path` is as it was and nothing else is left behind.
-    The permissions are those of any new file of the user.
+    The data go to a temporary file in the same folder, are forced to the disk, and take the place of `path`
+    in one step; a symbolic link keeps pointing to where it did. Once this returns, the file outlives a crash
+    of the machine. If anything fails, including an interrupt, `path` is as it was and nothing else is left
+    behind. The permissions are those of any new file of the user.
 
     Raises OSError, naming `path`, if it cannot be written.
     """

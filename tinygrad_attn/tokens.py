@@ -1,4 +1,4 @@
-"""The four special tokens. Content ids start after them, so that no symbol of any data ever has a special id."""
+"""The four special tokens. Content ids start after them, so that no symbol of the data has a special id."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ UNK = 3
 """Stands for a symbol that the vocabulary does not have."""
 
 SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>", "<unk>")
-"""How the special tokens are spelled, by id. A content symbol that is spelled the same has an id of its own."""
+"""How the special tokens are spelled, by id. A content symbol spelled the same has an id of its own."""
