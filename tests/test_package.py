@@ -1,0 +1,55 @@
+"""The package as a whole: what importing it costs and drags in, and which version it says it is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import tinygrad_attn
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(tinygrad_attn.__path__, "tinygrad_attn.")
+    if module.name != "tinygrad_attn.__main__"
+)
+
+
+def modules_loaded_by(*names: str, after: str) -> set[str]:
+    """What a new interpreter that has imported `after` loads when it imports the named modules too."""
+    script = (
+        "import importlib, json, sys\n"
+        "importlib.import_module(sys.argv[1])\n"
+        "before = set(sys.modules)\n"
+        "for name in sys.argv[2:]: importlib.import_module(name)\n"
+        "print(json.dumps(sorted(set(sys.modules) - before)))\n"
+    )
+    command = [sys.executable, "-c", script, after, *names]
+    return set(json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout))
+
+
+@pytest.mark.parametrize("names", [["tinygrad_attn"], MODULES], ids=["package", "every module"])
+def test_import_needs_numpy_and_the_standard_library_alone(names: list[str]) -> None:
+    """Matplotlib, tqdm, graphviz and their like are imported by the functions that use them."""
+    # numpy.random comes first because its Cython runtime registers modules under names of its own.
+    loaded = {name.partition(".")[0] for name in modules_loaded_by(*names, after="numpy.random")}
+    assert loaded - sys.stdlib_module_names - {"numpy"} == {"tinygrad_attn"}
+
+
+def test_import_loads_few_modules_of_others() -> None:
+    """Whatever is loaded beyond numpy delays every start; counted, since seconds depend on the machine."""
+    loaded = modules_loaded_by("tinygrad_attn", after="numpy")
+    others = sorted(name for name in loaded if name.partition(".")[0] != "tinygrad_attn")
+    assert len(others) <= 30, others
+
+
+def test_the_version_is_the_one_installed() -> None:
+    try:
+        installed = importlib.metadata.version("tinygrad-attn")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("tinygrad_attn is used from the checkout, not installed")
+    assert tinygrad_attn.__version__ == installed
