@@ -38,7 +38,7 @@ oracle: $(VENV)/installed-test $(VENV)/installed-oracle ## Compare with PyTorch 
 	$(BIN)/python -m pytest tests/oracle $(ARGS)
 
 docs: $(VENV)/installed-docs ## Build the site into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## Remove .venv and all that was built or cached; runs/ stays
 	rm -rf $(VENV) build dist site .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
