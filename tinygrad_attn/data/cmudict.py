@@ -64,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pairs = pronunciations(lines)
         write_atomically(out, "".join(f"{word}\t{phonemes}\n" for word, phonemes in pairs))
     except (DataError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        print(f"error: {said}", file=sys.stderr)
         return 2
     counts = Counter(part_of(word) for word in dict(pairs))
     print(f"{out}: {len(pairs)} pairs;", ", ".join(f"{part} {counts[part]} words" for part in PARTS))

@@ -51,7 +51,7 @@ class Pairs(TextFormat):
         super().__init__(source_split or guessed[0], target_split or guessed[1])
         self.name = os.path.basename(main.path)
         self._seed = seed
-        self._files = {"file": main}
+        self._files = {"file": _identity(main)}
         notes = []
         if source_split is None or target_split is None:
             how = {"characters": "into characters", "spaces": "at spaces"}
@@ -67,13 +67,12 @@ class Pairs(TextFormat):
         notes += [note] if note else []
         for part, file in own.items():
             if file is not None:
-                self._files[part] = parse_pairs(file)
-                parts[part] = self._tokens(self._files[part])
+                parsed = parse_pairs(file)
+                self._files[part] = _identity(parsed)
+                parts[part] = self._tokens(parsed)
                 known = {source for source, _ in parts["training"]} & {source for source, _ in parts[part]}
                 if known:
-                    notes.append(
-                        f"{self._files[part].path}: {len(known)} sources are also in the training part"
-                    )
+                    notes.append(f"{parsed.path}: {len(known)} of its sources are also in the training part")
         training = parts["training"]
         self.source_vocabulary = Vocabulary.of(source for source, _ in training)
         self.target_vocabulary = Vocabulary.of(target for _, target in training)
@@ -92,7 +91,7 @@ class Pairs(TextFormat):
     @property
     def sha256(self) -> dict[str, str]:
         """The SHA-256 of each file: "file", and "development" and "test" if given."""
-        return {part: file.sha256 for part, file in self._files.items()}
+        return {part: file["sha256"] for part, file in self._files.items()}
 
     def train_batch(self, step: int, batch_size: int) -> Batch:
         """The batch of training step `step` (0, 1, ...), a function of the data, the seed and the step alone.
@@ -105,15 +104,11 @@ class Pairs(TextFormat):
 
     def describe(self) -> dict[str, object]:
         """What makes the same data set again (`from_description`), for `json`; files by path and SHA-256."""
-        files = {
-            part: {"path": os.path.abspath(file.path), "sha256": file.sha256}
-            for part, file in self._files.items()
-        }
         return {
             "kind": "pairs",
-            "file": files["file"],
-            "development": files.get("development"),
-            "test": files.get("test"),
+            "file": self._files["file"],
+            "development": self._files.get("development"),
+            "test": self._files.get("test"),
             "source_split": self.source_split,
             "target_split": self.target_split,
             "seed": self._seed,
@@ -133,3 +128,8 @@ class Pairs(TextFormat):
 def guess_split(sides: Iterable[str]) -> SplitAt:
     """At spaces if any of `sides` has one inside, else into characters."""
     return "spaces" if any(" " in side for side in sides) else "characters"
+
+
+def _identity(file: ParsedFile) -> dict[str, str]:
+    """What a file is found by, from any folder, and told from others."""
+    return {"path": os.path.abspath(file.path), "sha256": file.sha256}

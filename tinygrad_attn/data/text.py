@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from tinygrad_attn.data.vocabulary import Tokens
 from tinygrad_attn.errors import DataError
@@ -35,9 +35,8 @@ def normalise(text: str) -> str:
 
 def check_split_at(at: object, side: str) -> SplitAt:
     """`at` if it is a way to split; DataError otherwise."""
-    for known in get_args(SplitAt):
-        if at == known:
-            return known  # type: ignore[no-any-return]
+    if at in get_args(SplitAt):
+        return cast(SplitAt, at)
     raise DataError(f"{side} split at {at!r}, expected one of {', '.join(get_args(SplitAt))}")
 
 
