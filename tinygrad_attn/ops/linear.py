@@ -1,7 +1,6 @@
-"""The fused operations that attention is made of: linear maps, additive scores, weighted sums.
+"""Linear maps and tables of embeddings.
 
-Each is stated by its definition; the kernel computes the same in few passes over memory and leaves the gradients of
-weights as products, which the engine carries out once for all uses.
+The kernels leave the gradients of weights as products, which the engine carries out once for all uses.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Product, fused
-from tinygrad_attn.ops.elementwise import tanh
+from tinygrad_attn.engine.tensor import value_of
+from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.linalg import matmul
-from tinygrad_attn.ops.shapes import expand_dims, getitem, transpose
+from tinygrad_attn.ops.shapes import getitem, transpose
 
 
 def linear_definition(x: Any, weight: Any, bias: Any = None) -> Any:
@@ -50,61 +50,32 @@ def _linear_vjp(
 linear = fused(linear_definition, _linear_kernel, _linear_vjp, name="linear")
 
 
-def additive_scores_definition(query: Any, keys: Any, v: Any) -> Any:
-    """e_j = vᵀ tanh(q + k_j), for projected queries q = W_a s and projected keys k = U_a h.
-
-    Shapes: query (B, A) or (B, N, A), keys (B, T, A), v (A,); scores (B, T) or (B, N, T). Bahdanau et al. 2015, A.1.2.
-    """
-    if query.ndim == 3:
-        keys = expand_dims(keys, 1)  # (B, 1, T, A)
-    return matmul(tanh(expand_dims(query, -2) + keys), v)
+def embedding_definition(weight: Any, ids: np.ndarray, *, padding_index: int | None = None) -> Any:
+    """The rows `ids` (...) of `weight` (V, E): (..., E). The padding row is a constant: no gradient reaches it."""
+    rows = getitem(weight, ids)
+    if padding_index is None:
+        return rows
+    return where((ids == padding_index)[..., None], np.real(value_of(weight)[ids]), rows)
 
 
-def _additive_scores_kernel(query: np.ndarray, keys: np.ndarray, v: np.ndarray) -> tuple[Any, Any]:
-    if query.ndim == 3:
-        keys = keys[:, None]
-    hidden = query[..., None, :] + keys  # (B, [N,] T, A)
-    np.tanh(hidden, out=hidden)
-    return np.matmul(hidden.reshape(-1, len(v)), v).reshape(hidden.shape[:-1]), hidden
+def _embedding_kernel(weight: np.ndarray, ids: np.ndarray, *, padding_index: int | None = None) -> np.ndarray:
+    return weight[ids]
 
 
-def _additive_scores_vjp(
-    g: np.ndarray, y: np.ndarray, query: np.ndarray, keys: np.ndarray, v: np.ndarray, *, saved: np.ndarray, needs: Sequence[bool]
-) -> tuple[Any, ...]:
-    v_gradient = np.matmul(saved.reshape(-1, len(v)).T, g.reshape(-1)) if needs[2] else None
-    inner = np.multiply(saved, saved)  # becomes (1 - tanh²) v ē
-    np.subtract(np.ones((), v.dtype), inner, out=inner)
-    inner *= v
-    inner *= g[..., None]
-    return (
-        np.add.reduce(inner, axis=-2) if needs[0] else None,
-        np.add.reduce(inner, axis=1) if inner.ndim == 4 else inner,
-        v_gradient,
-    )
+def _embedding_vjp(
+    g: np.ndarray, y: np.ndarray, weight: np.ndarray, ids: np.ndarray, *, padding_index: int | None = None
+) -> tuple[Any, None]:
+    """Each row gets the sum over its uses: the rows' gradients, sorted by row, added up run by run."""
+    flat = ids.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    gradient = np.zeros(weight.shape, g.dtype)
+    if len(order):
+        in_order = flat[order]
+        starts = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
+        gradient[in_order[starts]] = np.add.reduceat(g.reshape(-1, g.shape[-1])[order], starts, axis=0)
+    if padding_index is not None:
+        gradient[padding_index] = 0
+    return gradient, None
 
 
-additive_scores = fused(additive_scores_definition, _additive_scores_kernel, _additive_scores_vjp, name="additive_scores")
-
-
-def weighted_sum_definition(weights: Any, values: Any) -> Any:
-    """c = Σ_j α_j v_j for weights (B, T) or (B, N, T) and values (B, T, V): (B, V) or (B, N, V)."""
-    if weights.ndim == 3:
-        return matmul(weights, values)
-    return getitem(matmul(expand_dims(weights, 1), values), (slice(None), 0))
-
-
-def _weighted_sum_kernel(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    if weights.ndim == 3:
-        return np.matmul(weights, values)
-    return np.matmul(weights[:, None], values)[:, 0]
-
-
-def _weighted_sum_vjp(
-    g: np.ndarray, y: np.ndarray, weights: np.ndarray, values: np.ndarray, *, needs: Sequence[bool]
-) -> tuple[Any, ...]:
-    if weights.ndim == 3:
-        return np.matmul(g, values.swapaxes(1, 2)) if needs[0] else None, Product(weights, g)
-    return np.matmul(values, g[:, :, None])[:, :, 0] if needs[0] else None, Product(weights[:, None], g[:, None])
-
-
-weighted_sum = fused(weighted_sum_definition, _weighted_sum_kernel, _weighted_sum_vjp, name="weighted_sum")
+embedding = fused(embedding_definition, _embedding_kernel, _embedding_vjp, name="embedding")

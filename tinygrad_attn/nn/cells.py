@@ -1,0 +1,139 @@
+"""Recurrent cells: pure functions of (input, state) with PyTorch's parameters.
+
+`weight_ih` (G·hidden, input), `weight_hh` (G·hidden, hidden), `bias_ih` and `bias_hh` (G·hidden,), all U(±1/√hidden).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tinygrad_attn.engine import Tensor
+from tinygrad_attn.nn import init
+from tinygrad_attn.nn.layers import check_width
+from tinygrad_attn.nn.module import Module
+from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
+
+State = Any  # a Tensor (B, H), or for an LSTM the pair (h, c)
+
+
+class Cell(Module):
+    """What the cells share."""
+
+    gates: ClassVar[int]
+    kind: str  # the cell's name among the recurrences of `tinygrad_attn.ops.sequence`
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, dtype: Any = np.float32, rng: np.random.Generator | None = None
+    ) -> None:
+        rng = init.generator(rng)
+        rows = self.gates * hidden_size
+        self.weight_ih = init.uniform((rows, input_size), hidden_size, rng, dtype)
+        self.weight_hh = init.uniform((rows, hidden_size), hidden_size, rng, dtype)
+        self.bias_ih = init.uniform((rows,), hidden_size, rng, dtype)
+        self.bias_hh = init.uniform((rows,), hidden_size, rng, dtype)
+
+    @property
+    def hidden_size(self) -> int:
+        """H, the width of the state."""
+        return self.weight_hh.shape[1]
+
+    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The parameters, in the order the operations take them."""
+        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+
+    def zero_state(self, batch: int) -> State:
+        """The state of zeros, for `batch` sequences."""
+        return Tensor(np.zeros((batch, self.hidden_size), self.weight_hh.dtype))
+
+    def _check(self, x: Any, *state: Any) -> None:
+        name = type(self).__name__
+        if x.ndim != 2:
+            raise ValueError(f"{name}: input has shape {x.shape}, expected (batch, {self.weight_ih.shape[1]})")
+        check_width(f"{name}: input", x, self.weight_ih.shape[1])
+        for part in state:
+            if part.shape != (x.shape[0], self.hidden_size):
+                raise ValueError(f"{name}: state has shape {part.shape}, expected {(x.shape[0], self.hidden_size)}")
+
+
+class RNNCell(Cell):
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), PyTorch's RNNCell (Elman 1990)."""
+
+    gates = 1
+    kind = "rnn"
+
+    def forward(self, x: Any, state: State = None) -> Tensor:
+        """x (B, input), state (B, hidden) or None for zeros: the new state (B, hidden)."""
+        state = self.zero_state(x.shape[0]) if state is None else state
+        self._check(x, state)
+        return rnn_cell(x, state, *self.weights())
+
+
+class GRUCell(Cell):
+    """The gated recurrent unit, rows of the weights in the order r, z, n.
+
+    With `reset_after` it is PyTorch's: n = tanh(W_in x + b_in + r ∘ (W_hn h + b_hn)), h' = (1 - z) ∘ n + z ∘ h.
+    Without, it is the paper's (Cho et al. 2014; Bahdanau et al. 2015, A.1.1): n = tanh(W_in x + b_in + W_hn (r ∘ h) +
+    b_hn), h' = (1 - z) ∘ h + z ∘ n. They are different cells: the reset gate acts at another place, and z has the
+    opposite meaning.
+    """
+
+    gates = 3
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        reset_after: bool = True,
+        *,
+        dtype: Any = np.float32,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, dtype=dtype, rng=rng)
+        self.reset_after = reset_after
+        self.kind = "gru" if reset_after else "reset_before_gru"
+
+    def forward(self, x: Any, state: State = None) -> Tensor:
+        """x (B, input), state (B, hidden) or None for zeros: the new state (B, hidden)."""
+        state = self.zero_state(x.shape[0]) if state is None else state
+        self._check(x, state)
+        operation = gru_cell if self.reset_after else reset_before_gru_cell
+        return operation(x, state, *self.weights())
+
+
+class LSTMCell(Cell):
+    """Long short-term memory, rows of the weights in the order i, f, g, o: PyTorch's LSTMCell.
+
+    c' = σ(f) ∘ c + σ(i) ∘ tanh(g), h' = σ(o) ∘ tanh(c').
+    """
+
+    gates = 4
+    kind = "lstm"
+
+    def zero_state(self, batch: int) -> State:
+        """(h, c) of zeros."""
+        return super().zero_state(batch), super().zero_state(batch)
+
+    def forward(self, x: Any, state: State = None) -> tuple[Tensor, Tensor]:
+        """x (B, input), state (h, c) of (B, hidden) each or None for zeros: the new (h, c)."""
+        h, c = self.zero_state(x.shape[0]) if state is None else state
+        self._check(x, h, c)
+        return lstm_cell(x, h, c, *self.weights())
+
+
+def make_cell(
+    name: str,
+    input_size: int,
+    hidden_size: int,
+    *,
+    reset_after: bool = True,
+    dtype: Any = np.float32,
+    rng: np.random.Generator | None = None,
+) -> Cell:
+    """The cell called `name`: "gru", "lstm" or "rnn". Raises ValueError for another name."""
+    if name == "gru":
+        return GRUCell(input_size, hidden_size, reset_after, dtype=dtype, rng=rng)
+    if name not in ("lstm", "rnn"):
+        raise ValueError(f"cell: '{name}' is not one of gru, lstm, rnn")
+    return (LSTMCell if name == "lstm" else RNNCell)(input_size, hidden_size, dtype=dtype, rng=rng)

@@ -1,0 +1,225 @@
+"""The decoder: a recurrent cell that looks at the source before (Bahdanau) or after (Luong) each of its steps.
+
+One step and the unrolled sequence are kept apart: `step` gives the logits of one target position, `unroll` reads a
+known target (teacher forcing) and computes all logits in one product at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinygrad_attn.engine import Tensor, scope
+from tinygrad_attn.nn import init
+from tinygrad_attn.nn.attention import Attended, Attention
+from tinygrad_attn.nn.cells import State, make_cell
+from tinygrad_attn.nn.encoder import Encoding
+from tinygrad_attn.nn.layers import Dropout, Linear
+from tinygrad_attn.nn.module import Module, expose
+from tinygrad_attn.ops import concatenate, max, reshape, stack, tanh
+
+
+class Memory(NamedTuple):
+    """The source as the decoder consults it: annotations, what the attention projects of them, and the mask."""
+
+    annotations: Tensor  # (B, T, V)
+    projected: Any
+    mask: np.ndarray | None  # (B, T)
+
+
+class DecoderState(NamedTuple):
+    """What is carried from step to step."""
+
+    cell: State  # s (B, H), or for an LSTM the pair (s, memory)
+    attentional: Tensor | None = None  # h̃ (B, H), where it is fed to the next step
+
+    @property
+    def s(self) -> Tensor:
+        """The decoder state s_i, (B, H)."""
+        return self.cell[0] if isinstance(self.cell, tuple) else self.cell
+
+
+class DecoderStep(NamedTuple):
+    """One step of the decoder."""
+
+    state: DecoderState
+    context: Tensor  # (B, V): c_i
+    weights: Tensor  # (B, T): α_i
+    scores: Tensor  # (B, T): e_i
+    logits: Tensor | None  # (B, vocabulary)
+
+    @property
+    def s(self) -> Tensor:
+        """The decoder state s_i, (B, H)."""
+        return self.state.s
+
+
+class Unrolled(NamedTuple):
+    """A whole target sequence."""
+
+    logits: Tensor  # (B, N, vocabulary)
+    steps: list[DecoderStep]  # without logits of their own
+    initial: DecoderState
+
+
+class AttentionDecoder(Module):
+    """s_i = f(s_{i-1}, y_{i-1}, c_i), with c_i retrieved from the source anew for each target position.
+
+    With `query="previous"` (Bahdanau et al. 2015) the state before the step asks, and the context enters the cell:
+    c_i = attention(s_{i-1}), s_i = cell([E y_{i-1}; c_i], s_{i-1}), logits from [s_i; c_i; E y_{i-1}].
+    With `query="current"` (Luong et al. 2015) the state after the step asks: s_i = cell(E y_{i-1}, s_{i-1}),
+    c_i = attention(s_i), h̃_i = tanh(W_c [c_i; s_i]), logits from h̃_i; `input_feeding` puts h̃_{i-1} beside E y_{i-1}.
+    s_0 = tanh(W_s ←h_1 + b), from the encoder's backward state at the first position; an LSTM's memory starts at zero.
+
+    Args:
+        embedding_size: width of an embedded target word.
+        hidden_size: H, the width of s.
+        memory_size: V, the width of an annotation.
+        vocabulary_size: how many target words there are.
+        attention: a module of the attention family, with queries of width H and values of width V.
+        cell: "gru", "lstm" or "rnn".
+        query: "previous" or "current".
+        encoder_state_size: the width of ←h_1; half of `memory_size` if None.
+        input_feeding: with `query="current"` alone.
+        output: "linear", or "maxout", the paper's deep output: the pairwise maximum of a layer twice as wide as s,
+            then a product (A.2.2 there; s_i stands where its formula prints s_{i-1}). With `query="previous"` alone.
+        reset_after: which GRU, see `GRUCell`.
+        dropout: applied to embedded words and to what the output layer reads.
+    """
+
+    def __init__(
+        self,
+        embedding_size: int,
+        hidden_size: int,
+        memory_size: int,
+        vocabulary_size: int,
+        attention: Attention,
+        cell: str = "gru",
+        query: str = "previous",
+        *,
+        encoder_state_size: int | None = None,
+        input_feeding: bool = False,
+        output: str = "linear",
+        reset_after: bool = True,
+        dropout: float = 0.0,
+        dtype: Any = np.float32,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        rng = init.generator(rng)
+        if query not in ("previous", "current"):
+            raise ValueError(f"query: '{query}' is not one of previous, current")
+        if output not in ("linear", "maxout"):
+            raise ValueError(f"output: '{output}' is not one of linear, maxout")
+        if input_feeding and query != "current":
+            raise ValueError("input_feeding needs query='current': it feeds the attentional state, which that has")
+        if output == "maxout" and query != "previous":
+            raise ValueError("output='maxout' needs query='previous': it is the output layer of that decoder")
+        self.query = query
+        self.input_feeding = input_feeding
+        state_size = memory_size // 2 if encoder_state_size is None else encoder_state_size
+        previous = query == "previous"
+        beside = memory_size if previous else hidden_size if input_feeding else 0
+        self.initial = Linear(state_size, hidden_size, dtype=dtype, rng=rng)
+        self.attention = attention
+        self.cell = make_cell(
+            cell, embedding_size + beside, hidden_size, reset_after=reset_after, dtype=dtype, rng=rng
+        )
+        self.combine = None if previous else Linear(memory_size + hidden_size, hidden_size, dtype=dtype, rng=rng)
+        read = hidden_size + memory_size + embedding_size
+        self.deep = Linear(read, 2 * hidden_size, dtype=dtype, rng=rng) if output == "maxout" else None
+        width = read if previous and self.deep is None else hidden_size
+        self.output = Linear(width, vocabulary_size, dtype=dtype, rng=rng)
+        self.dropout = Dropout(dropout, rng=rng)
+
+    def memory(self, encoding: Encoding) -> Memory:
+        """The encoding prepared for the steps: keys projected once."""
+        mask = None if encoding.mask.all() else encoding.mask
+        return Memory(encoding.annotations, self.attention.project(encoding.annotations), mask)
+
+    def initial_state(self, encoding: Encoding) -> DecoderState:
+        """s_0 = tanh(W_s ←h_1 + b)."""
+        s = expose(tanh(self.initial(encoding.backward_state)), "s")
+        cell: State = s
+        if self.cell.kind == "lstm":
+            cell = (s, Tensor(np.zeros(s.shape, s.dtype)))
+        return DecoderState(cell, Tensor(np.zeros(s.shape, s.dtype)) if self.input_feeding else None)
+
+    def step(self, token_embedding: Any, state: DecoderState | State, memory: Memory | Encoding) -> DecoderStep:
+        """One target position.
+
+        Args:
+            token_embedding: E y_{i-1}, (B, E).
+            state: the state before the step, of `initial_state` or a step.
+            memory: what `memory(encoding)` returned; an `Encoding` is projected here and now.
+        """
+        if isinstance(memory, Encoding):
+            memory = self.memory(memory)
+        token_embedding = self.dropout(token_embedding)
+        taken = self._advance(token_embedding, state, memory)
+        read = self._read(taken.s, taken.context, token_embedding, taken.state.attentional, 2)
+        return taken._replace(logits=expose(self.output(read), "logits"), state=self._carried(taken.state))
+
+    def unroll(self, embedded: Tensor, encoding: Encoding) -> Unrolled:
+        """Every position of a known target: `embedded` (B, N, E) holds E y_0 to E y_{N-1}."""
+        memory = self.memory(encoding)
+        initial = state = self.initial_state(encoding)
+        embedded = self.dropout(embedded)
+        taken = []
+        for i in range(embedded.shape[1]):
+            with scope(f"step {i + 1}"):
+                step = self._advance(embedded[:, i], state, memory)
+            taken.append(step)
+            state = self._carried(step.state)
+        states = stack([step.s for step in taken], axis=1)  # (B, N, H)
+        contexts = stack([step.context for step in taken], axis=1)  # (B, N, V)
+        attentional = None
+        if self.combine is not None:
+            attentional = stack([_present(step.state.attentional) for step in taken], axis=1)  # (B, N, H)
+        logits = self.output(self._read(states, contexts, embedded, attentional, 3))
+        return Unrolled(expose(logits, "logits"), taken, initial)
+
+    def _advance(self, word: Tensor, state: DecoderState | State, memory: Memory) -> DecoderStep:
+        """The step without its logits; its state holds h̃ where there is one."""
+        if not isinstance(state, DecoderState):
+            state = DecoderState(state)
+        if self.combine is None:
+            found = self._attend(state.s, memory)
+            cell = self._moved(concatenate([word, found.context], axis=-1), state.cell)
+            return DecoderStep(DecoderState(cell), found.context, found.weights, found.scores, None)
+        entering = word
+        if self.input_feeding:
+            entering = concatenate([word, _present(state.attentional)], axis=-1)
+        cell = self._moved(entering, state.cell)
+        s = cell[0] if isinstance(cell, tuple) else cell
+        found = self._attend(s, memory)
+        attentional = expose(tanh(self.combine(concatenate([found.context, s], axis=-1))), "h̃")
+        return DecoderStep(DecoderState(cell, attentional), found.context, found.weights, found.scores, None)
+
+    def _moved(self, entering: Tensor, cell: State) -> State:
+        moved = self.cell(entering, cell)
+        expose(moved[0] if isinstance(moved, tuple) else moved, "s")
+        return moved
+
+    def _attend(self, query: Tensor, memory: Memory) -> Attended:
+        found: Attended = self.attention(query, memory.annotations, mask=memory.mask, projected=memory.projected)
+        return found
+
+    def _carried(self, state: DecoderState) -> DecoderState:
+        return state if self.input_feeding else DecoderState(state.cell)
+
+    def _read(self, s: Tensor, context: Tensor, word: Tensor, attentional: Tensor | None, ndim: int) -> Tensor:
+        """What the output layer reads, of `ndim` axes."""
+        if self.combine is not None:
+            return self.dropout(_present(attentional))
+        read = self.dropout(concatenate([s, context, word], axis=-1))
+        if self.deep is None:
+            return read
+        deep = self.deep(read)
+        return max(reshape(deep, (*deep.shape[:-1], -1, 2)), axis=-1)
+
+
+def _present(tensor: Tensor | None) -> Tensor:
+    if tensor is None:
+        raise ValueError("AttentionDecoder: the state lacks the attentional state; begin with initial_state()")
+    return tensor

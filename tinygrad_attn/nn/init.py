@@ -1,0 +1,33 @@
+"""Initial values as PyTorch gives them to each layer. For those of the paper see `nn.paper`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinygrad_attn.engine import Tensor
+
+
+def generator(rng: np.random.Generator | None) -> np.random.Generator:
+    """`rng`, or, if None, a generator seeded by the operating system.
+
+    Raises:
+        TypeError: for anything but a numpy Generator.
+    """
+    if rng is None:
+        return np.random.default_rng()
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng: expected a numpy.random.Generator such as numpy.random.default_rng(0), got {rng!r}")
+    return rng
+
+
+def parameter(values: Any, dtype: Any) -> Tensor:
+    """A leaf tensor that requires a gradient."""
+    return Tensor(np.asarray(values, dtype=dtype), requires_grad=True)
+
+
+def uniform(shape: tuple[int, ...], fan_in: int, rng: np.random.Generator, dtype: Any) -> Tensor:
+    """U(-1/√fan_in, 1/√fan_in): what PyTorch gives linear layers and recurrent cells (fan_in = hidden size)."""
+    bound = 1 / np.sqrt(fan_in)
+    return parameter(rng.uniform(-bound, bound, shape), dtype)

@@ -1,0 +1,177 @@
+"""`Seq2Seq`: words in, words out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tinygrad_attn.engine import Tensor
+from tinygrad_attn.nn import init
+from tinygrad_attn.nn.attention import make_attention
+from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, DecoderStep
+from tinygrad_attn.nn.encoder import BidirectionalEncoder, Encoding
+from tinygrad_attn.nn.layers import Dropout, Embedding
+from tinygrad_attn.nn.module import Module
+from tinygrad_attn.nn.search import Decoded, beam_search, greedy
+from tinygrad_attn.ops import cross_entropy, stack
+from tinygrad_attn.tokens import PAD
+
+
+class BatchLike(Protocol):
+    """What `loss` needs of a batch; `tinygrad_attn.data.Batch` has it."""
+
+    @property
+    def source(self) -> np.ndarray:
+        """(B, T) word ids, PAD beyond each length."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(B,) source lengths."""
+
+    @property
+    def target_in(self) -> np.ndarray:
+        """(B, N) BOS and the target."""
+
+    @property
+    def target_out(self) -> np.ndarray:
+        """(B, N) the target and EOS, PAD where nothing counts."""
+
+
+class Seq2SeqOutput(NamedTuple):
+    """A teacher-forced pass. Every tensor named here keeps its gradient after `backward()`."""
+
+    logits: Tensor  # (B, N, target_size)
+    encoding: Encoding
+    steps: list[DecoderStep]  # e, α, c, s of each target position
+    initial: DecoderState
+
+    @property
+    def annotations(self) -> Tensor:
+        """h, (B, T, 2H)."""
+        return self.encoding.annotations
+
+    @property
+    def weights(self) -> Tensor:
+        """α of all steps, (B, N, T)."""
+        return stack([step.weights for step in self.steps], axis=1)
+
+    @property
+    def scores(self) -> Tensor:
+        """e of all steps, (B, N, T)."""
+        return stack([step.scores for step in self.steps], axis=1)
+
+    @property
+    def contexts(self) -> Tensor:
+        """c of all steps, (B, N, 2H)."""
+        return stack([step.context for step in self.steps], axis=1)
+
+    @property
+    def states(self) -> Tensor:
+        """s_1 to s_N, (B, N, H)."""
+        return stack([step.s for step in self.steps], axis=1)
+
+
+class Seq2Seq(Module):
+    """Embeddings, a bidirectional encoder and a decoder with attention. Bahdanau et al. 2015, Luong et al. 2015.
+
+    Args:
+        source_size: how many source words there are, special tokens included.
+        target_size: how many target words.
+        embedding_size: E, the width of both embeddings.
+        hidden_size: H, the width of the decoder's state, and of each direction of the encoder unless
+            `encoder_hidden_size` says otherwise.
+        attention: "additive", "dot", "scaled", "general", "concat" or "none".
+        cell: "gru", "lstm" or "rnn", in the encoder and the decoder.
+        query: "previous" (Bahdanau) or "current" (Luong).
+        attention_size: A, the inner width of additive and concat scores; H if None.
+        encoder_hidden_size: dot products need it to be H / 2.
+        input_feeding, output, reset_after, dropout: see `AttentionDecoder`.
+        dtype: of the parameters.
+        rng: what initial values and dropout are drawn from.
+    """
+
+    def __init__(
+        self,
+        source_size: int,
+        target_size: int,
+        embedding_size: int = 32,
+        hidden_size: int = 64,
+        attention: str = "additive",
+        cell: str = "gru",
+        query: str = "previous",
+        *,
+        attention_size: int | None = None,
+        encoder_hidden_size: int | None = None,
+        input_feeding: bool = False,
+        output: str = "linear",
+        reset_after: bool = True,
+        dropout: float = 0.0,
+        dtype: Any = np.float32,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        rng = init.generator(rng)
+        sizes = dict(source_size=source_size, target_size=target_size, embedding_size=embedding_size, hidden_size=hidden_size)
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"Seq2Seq: {name} is {size}, expected at least 1")
+        each = hidden_size if encoder_hidden_size is None else encoder_hidden_size
+        options: dict[str, Any] = dict(dtype=dtype, rng=rng)
+        self.source_embedding = Embedding(source_size, embedding_size, PAD, **options)
+        self.target_embedding = Embedding(target_size, embedding_size, PAD, **options)
+        self.encoder = BidirectionalEncoder(embedding_size, each, cell, reset_after=reset_after, **options)
+        inner = hidden_size if attention_size is None else attention_size
+        self.decoder = AttentionDecoder(
+            embedding_size,
+            hidden_size,
+            2 * each,
+            target_size,
+            make_attention(attention, hidden_size, 2 * each, inner, **options),
+            cell,
+            query,
+            input_feeding=input_feeding,
+            output=output,
+            reset_after=reset_after,
+            dropout=dropout,
+            **options,
+        )
+        self.dropout = Dropout(dropout, rng=rng)
+
+    def encode(self, source: Any, lengths: Any = None) -> Encoding:
+        """The source (B, T) read by the encoder; lengths (B,), or None to count what is not PAD."""
+        source = np.asarray(source.data if isinstance(source, Tensor) else source)
+        if source.ndim != 2:
+            raise ValueError(f"Seq2Seq: source has shape {source.shape}, expected (batch, steps)")
+        if lengths is None:
+            lengths = np.count_nonzero(source != PAD, axis=1)
+        encoding: Encoding = self.encoder(self.dropout(self.source_embedding(source)), lengths)
+        return encoding
+
+    def forward(self, source: Any, lengths: Any, target_in: Any) -> Seq2SeqOutput:
+        """Teacher forcing: the logits of every target position, given the target before it.
+
+        Args:
+            source: (B, T) word ids, PAD beyond each length.
+            lengths: (B,), or None to count what is not PAD.
+            target_in: (B, N), BOS and the target.
+        """
+        encoding = self.encode(source, lengths)
+        logits, steps, initial = self.decoder.unroll(self.target_embedding(target_in), encoding)
+        return Seq2SeqOutput(logits, encoding, steps, initial)
+
+    def loss(self, batch: BatchLike) -> Tensor:
+        """The mean cross-entropy, in nats, over the target tokens of the batch that are not PAD."""
+        output = self.forward(batch.source, batch.lengths, batch.target_in)
+        loss = cross_entropy(output.logits, batch.target_out, ignore_index=PAD)
+        loss.name = "loss"
+        return loss
+
+    def greedy(self, source: Any, lengths: Any = None, max_length: int = 100) -> Decoded:
+        """The likeliest word at each step, fed back, until EOS or `max_length` words; see `search.greedy`."""
+        return greedy(self, source, lengths, max_length)
+
+    def beam_search(
+        self, source: Any, lengths: Any = None, max_length: int = 100, beam_size: int = 5, length_penalty: float = 0.0
+    ) -> Decoded:
+        """The likeliest sequence found with `beam_size` candidates at a time; see `search.beam_search`."""
+        return beam_search(self, source, lengths, max_length, beam_size, length_penalty)

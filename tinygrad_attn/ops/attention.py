@@ -1,0 +1,95 @@
+"""The fused operations that attention is made of: scores and weighted sums, for one query or many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinygrad_attn.engine import Product, fused
+from tinygrad_attn.ops.elementwise import tanh
+from tinygrad_attn.ops.linalg import matmul
+from tinygrad_attn.ops.shapes import expand_dims, getitem, swapaxes
+
+
+def additive_scores_definition(query: Any, keys: Any, v: Any) -> Any:
+    """e_j = vᵀ tanh(q + k_j), for projected queries q = W_a s and projected keys k = U_a h.
+
+    Shapes: query (B, A) or (B, N, A), keys (B, T, A), v (A,); scores (B, T) or (B, N, T). Bahdanau et al. 2015, A.1.2.
+    """
+    if query.ndim == 3:
+        keys = expand_dims(keys, 1)  # (B, 1, T, A)
+    return matmul(tanh(expand_dims(query, -2) + keys), v)
+
+
+def _additive_scores_kernel(query: np.ndarray, keys: np.ndarray, v: np.ndarray) -> tuple[Any, Any]:
+    if query.ndim == 3:
+        keys = keys[:, None]
+    hidden = query[..., None, :] + keys  # (B, [N,] T, A)
+    np.tanh(hidden, out=hidden)
+    return np.matmul(hidden.reshape(-1, len(v)), v).reshape(hidden.shape[:-1]), hidden
+
+
+def _additive_scores_vjp(
+    g: np.ndarray, y: np.ndarray, query: np.ndarray, keys: np.ndarray, v: np.ndarray, *, saved: np.ndarray, needs: Sequence[bool]
+) -> tuple[Any, ...]:
+    v_gradient = np.matmul(saved.reshape(-1, len(v)).T, g.reshape(-1)) if needs[2] else None
+    inner = np.multiply(saved, saved)  # becomes (1 - tanh²) v ē
+    np.subtract(np.ones((), v.dtype), inner, out=inner)
+    inner *= v
+    inner *= g[..., None]
+    return (
+        np.add.reduce(inner, axis=-2) if needs[0] else None,
+        np.add.reduce(inner, axis=1) if inner.ndim == 4 else inner,
+        v_gradient,
+    )
+
+
+additive_scores = fused(additive_scores_definition, _additive_scores_kernel, _additive_scores_vjp, name="additive_scores")
+
+
+def dot_scores_definition(query: Any, keys: Any) -> Any:
+    """e_j = q · k_j for query (B, Q) or (B, N, Q) and keys (B, T, Q): (B, T) or (B, N, T). Luong et al. 2015, eq. 8."""
+    if query.ndim == 3:
+        return matmul(query, swapaxes(keys, 1, 2))
+    return getitem(matmul(keys, expand_dims(query, -1)), (..., 0))
+
+
+def _dot_scores_kernel(query: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    if query.ndim == 3:
+        return np.matmul(query, keys.swapaxes(1, 2))
+    return np.matmul(keys, query[:, :, None])[:, :, 0]
+
+
+def _dot_scores_vjp(g: np.ndarray, y: np.ndarray, query: np.ndarray, keys: np.ndarray, *, needs: Sequence[bool]) -> tuple[Any, ...]:
+    if query.ndim == 3:
+        return np.matmul(g, keys) if needs[0] else None, Product(g, query)
+    return np.matmul(g[:, None], keys)[:, 0] if needs[0] else None, Product(g[:, None], query[:, None])
+
+
+dot_scores = fused(dot_scores_definition, _dot_scores_kernel, _dot_scores_vjp, name="dot_scores")
+
+
+def weighted_sum_definition(weights: Any, values: Any) -> Any:
+    """c = Σ_j α_j v_j for weights (B, T) or (B, N, T) and values (B, T, V): (B, V) or (B, N, V)."""
+    if weights.ndim == 3:
+        return matmul(weights, values)
+    return getitem(matmul(expand_dims(weights, 1), values), (slice(None), 0))
+
+
+def _weighted_sum_kernel(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    if weights.ndim == 3:
+        return np.matmul(weights, values)
+    return np.matmul(weights[:, None], values)[:, 0]
+
+
+def _weighted_sum_vjp(
+    g: np.ndarray, y: np.ndarray, weights: np.ndarray, values: np.ndarray, *, needs: Sequence[bool]
+) -> tuple[Any, ...]:
+    if weights.ndim == 3:
+        return np.matmul(g, values.swapaxes(1, 2)) if needs[0] else None, Product(weights, g)
+    return np.matmul(values, g[:, :, None])[:, :, 0] if needs[0] else None, Product(weights[:, None], g[:, None])
+
+
+weighted_sum = fused(weighted_sum_definition, _weighted_sum_kernel, _weighted_sum_vjp, name="weighted_sum")
