@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ from tinygrad_attn.engine.broadcast import identity, sum_to
 from tinygrad_attn.engine.modes import changed_mode, thread
 from tinygrad_attn.engine.primitive import Fused
 from tinygrad_attn.engine.product import Joined, Product, Sum
-from tinygrad_attn.engine.tensor import Tensor, leaf, value_of
+from tinygrad_attn.engine.tensor import Tensor, leaf, rules, value_of
 
 EdgeObserver = Callable[[Tensor, int, Any], None]
+
+_number = attrgetter("_number")
 
 
 def backward(output: Tensor, gradient: Any = None, retain_graph: bool = False) -> None:
@@ -30,7 +33,7 @@ def backward(output: Tensor, gradient: Any = None, retain_graph: bool = False) -
     if output._primitive is not None:
         output._keeps = True  # its own gradient is what the graph was walked with, for whoever draws it later
     for tensor, found in walk(output, seed, release=not retain_graph).items():
-        tensor.grad = _accumulated(tensor, found)
+        tensor.grad = _in_dtype(found if tensor.grad is None else np.asarray(tensor.grad + found), tensor)
 
 
 def grad(output: Tensor, inputs: Tensor | Sequence[Tensor], grad_output: Any = None, create_graph: bool = False) -> tuple[Tensor, ...]:
@@ -59,9 +62,16 @@ def grad(output: Tensor, inputs: Tensor | Sequence[Tensor], grad_output: Any = N
     if create_graph:
         with changed_mode(recording=True):
             found = walk(output, seed if isinstance(seed, Tensor) else leaf(seed), wanted=inputs, create_graph=True)
-        return tuple(found[x] if x in found else leaf(np.zeros_like(x.data)) for x in inputs)
+            return tuple(_own(found[x], x) if x in found else leaf(np.zeros_like(x.data)) for x in inputs)
     found = walk(output, value_of(seed), wanted=inputs)
-    return tuple(leaf(found[x] if x in found else np.zeros_like(x.data)) for x in inputs)
+    return tuple(leaf(_in_dtype(found[x], x).copy() if x in found else np.zeros_like(x.data)) for x in inputs)
+
+
+def _own(gradient: Tensor, x: Tensor) -> Tensor:
+    """A gradient with memory of its own, where rules may have handed on a view or the very tensor that came in."""
+    if gradient.dtype.kind == "f" and gradient.dtype != x.dtype:
+        return rules.astype(gradient, x.dtype)
+    return identity(gradient)
 
 
 def walk(
@@ -109,17 +119,18 @@ def walk(
             results[node] = g if create_graph else np.array(g)
             if within:
                 continue
-        inputs = node._inputs
-        slots = [
-            slot
-            for slot, x in enumerate(inputs)
-            if isinstance(x, Tensor) and (x._tracked if on_path is None else x in on_path)
-        ]
-        for slot, g_x in zip(slots, _pull(node, g, slots, create_graph), strict=True):
-            x = inputs[slot]
+        primitive: Any = node._primitive
+        static = node._static
+        y, given = (node, node._inputs) if create_graph else (node.data, node._arrays)
+        vjps = primitive.vjps
+        pulled = _from_fused(node, g, on_path, create_graph) if isinstance(primitive, Fused) else None
+        for slot, x in enumerate(node._inputs):
+            if not isinstance(x, Tensor) or not (x._tracked if on_path is None else x in on_path):
+                continue
+            g_x = vjps[slot](g, y, *given, **static) if pulled is None else pulled[slot]
             if g_x is None:
                 continue
-            if x._number > node._number:
+            if x._number > node._number or (create_graph and x.data is not node._arrays[slot]):
                 raise RuntimeError(_stale(node, x))
             try:
                 fits = g_x.shape == x.data.shape
@@ -128,6 +139,8 @@ def walk(
                 fits = g_x.shape == x.data.shape
             if not fits:
                 g_x = _fitted(node, slot, g_x, x.data.shape)
+            if create_graph and not isinstance(g_x, Tensor):
+                g_x = leaf(g_x)
             if observe is not None:
                 observe(node, slot, g_x)
             if watcher is not None:
@@ -152,19 +165,21 @@ def walk(
     return results
 
 
-def _pull(node: Tensor, g: Any, slots: Sequence[int], create_graph: bool) -> list[Any]:
+def _from_fused(node: Tensor, g: Any, on_path: set[Tensor] | None, create_graph: bool) -> dict[int, Any]:
+    """The gradients of a fused operation, by input slot: from the kernel, or from the definition where that is due."""
     primitive = node._primitive
-    assert primitive is not None
-    if not create_graph:
-        if isinstance(primitive, Fused) and g.dtype != node.data.dtype:
-            return _through_definition(primitive, node, g, slots, create_graph)
-        return primitive.pull(node, g, node.data, node._arrays, slots)
-    if isinstance(primitive, Fused):
+    assert isinstance(primitive, Fused)
+    slots = [
+        slot
+        for slot, x in enumerate(node._inputs)
+        if isinstance(x, Tensor) and (x._tracked if on_path is None else x in on_path)
+    ]
+    if create_graph or g.dtype != node.data.dtype:
         return _through_definition(primitive, node, g, slots, create_graph)
-    return primitive.pull(node, g, node, node._inputs, slots)
+    return dict(zip(slots, primitive.pull(node, g, slots), strict=True))
 
 
-def _through_definition(primitive: Fused, node: Tensor, g: Any, slots: Sequence[int], create_graph: bool) -> list[Any]:
+def _through_definition(primitive: Fused, node: Tensor, g: Any, slots: Sequence[int], create_graph: bool) -> dict[int, Any]:
     """The gradients of a fused operation by way of its definition, run on stand-ins for its inputs."""
     stand_ins = list(node._inputs if create_graph else node._arrays)
     for slot in slots:
@@ -176,7 +191,7 @@ def _through_definition(primitive: Fused, node: Tensor, g: Any, slots: Sequence[
     with changed_mode(recording=True, explicit=True):
         output = primitive.definition(*stand_ins, **node._static)
         found = walk(output, g, wanted=[stand_ins[slot] for slot in slots], within=True, create_graph=create_graph)
-    return [found.get(stand_ins[slot]) for slot in slots]
+    return {slot: found.get(stand_ins[slot]) for slot in slots}
 
 
 def _newest_first(output: Tensor, bounds: AbstractSet[Tensor]) -> list[Tensor]:
@@ -203,10 +218,6 @@ def _leading_to(order: Sequence[Tensor], wanted: Iterable[Tensor]) -> set[Tensor
     return leading
 
 
-def _number(tensor: Tensor) -> int:
-    return tensor._number
-
-
 def _value(gradient: Any, join: Joined) -> Any:
     if type(gradient) is Product:
         gradient = Sum(gradient)
@@ -225,11 +236,9 @@ def _fitted(node: Tensor, slot: int, gradient: Any, shape: tuple[int, ...]) -> A
     )
 
 
-def _accumulated(tensor: Tensor, found: Any) -> np.ndarray:
-    """The gradient to keep in `.grad`, in the tensor's dtype (unless the gradient is complex)."""
-    dtype = tensor.data.dtype if found.dtype.kind == "f" else found.dtype
-    total = found if tensor.grad is None else np.asarray(tensor.grad + found)
-    return total.astype(dtype, copy=False)
+def _in_dtype(gradient: np.ndarray, x: Tensor) -> np.ndarray:
+    """The gradient in the tensor's dtype, unless it is complex."""
+    return gradient if gradient.dtype.kind == "c" else gradient.astype(x.data.dtype, copy=False)
 
 
 def _seed(output: Tensor, gradient: Any) -> Any:
@@ -248,7 +257,7 @@ def _seed(output: Tensor, gradient: Any) -> Any:
             )
         return np.ones_like(output.data)
     seed = gradient if isinstance(gradient, Tensor) else np.asarray(gradient)
-    if seed.dtype.kind not in "fc":
+    if seed.dtype.kind != "c" and seed.dtype != output.data.dtype:
         seed = seed.astype(output.data.dtype)
     if seed.shape != output.data.shape:
         raise ValueError(f"the gradient has shape {seed.shape}, expected that of the output, {output.data.shape}")
@@ -257,7 +266,7 @@ def _seed(output: Tensor, gradient: Any) -> Any:
 
 def _stale(node: Tensor, x: Tensor) -> str:
     return (
-        f"{x._label()} was written in place after {node._primitive.name} had used it, so the graph no longer describes "  # type: ignore[union-attr]
+        f"{x._label()} was written to after {node._primitive.name} had used it, so the graph no longer describes "  # type: ignore[union-attr]
         "what was computed; run the forward pass again"
     )
 

@@ -23,4 +23,4 @@ def _broadcast_to(x: Any, *, shape: tuple[int, ...]) -> Any:
 
 broadcast_to = Primitive("broadcast_to", _broadcast_to, lambda g, y, x, *, shape: sum_to(g, shape=x.shape))
 sum_to = Primitive("sum_to", _sum_to, lambda g, y, x, *, shape: broadcast_to(g, shape=x.shape))
-identity = Primitive("identity", lambda x: x, lambda g, y, x: g)
+identity = Primitive("identity", np.array, lambda g, y, x: g)  # with memory of its own

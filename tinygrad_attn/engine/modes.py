@@ -82,15 +82,17 @@ def explicit() -> Any:
 class scope:  # noqa: N801 - a context manager, named as its use reads
     """Operations inside are recorded under `name`, within the scopes around: `with ta.scope("step 3"): ...`."""
 
-    __slots__ = ("_found", "name")
+    __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __enter__(self) -> None:
         found = thread.mode
-        self._found = found
         thread.mode = Mode(found.recording, found.explicit, found.watcher, Scope(found.scope, self.name))
 
     def __exit__(self, *exception: object) -> None:
-        thread.mode = self._found
+        # What was found is the link outside, so that one scope object can be entered again inside itself.
+        inside = thread.mode
+        assert inside.scope is not None
+        thread.mode = Mode(inside.recording, inside.explicit, inside.watcher, inside.scope.outer)

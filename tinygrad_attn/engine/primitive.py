@@ -6,7 +6,9 @@ A fused operation is defined by a composition of primitives and computed by a ke
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,8 +45,10 @@ class Primitive:
     ) -> None:
         self.name = name
         self.forward = forward
-        self.vjps = vjps
-        self.each = each
+        self.vjps: Sequence[Callable[..., Any]] = (
+            _AnyNumber(each) if each is not None else [vjp or _no_rule(name, slot) for slot, vjp in enumerate(vjps)]
+        )
+        self._most = len(self.vjps)
         self.__doc__ = doc or forward.__doc__
 
     def __repr__(self) -> str:
@@ -53,27 +57,25 @@ class Primitive:
     def __call__(self, *inputs: Any, **static: Any) -> Any:
         arrays = []
         plain = True
+        tracked = False
         for x in inputs:
             if isinstance(x, Tensor):
                 plain = False
+                if x._tracked:
+                    tracked = True
                 arrays.append(x.data)
             else:
                 arrays.append(x)
-        value = self.forward(*arrays, **static)
-        return value if plain else _record(self, inputs, arrays, static, value, None)
-
-    def pull(self, node: Tensor, g: Any, y: Any, inputs: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
-        """The gradients for the inputs in the slots `wanted`, given the gradient `g` for the value `y` of `node`."""
-        if self.each is not None:
-            return [self.each(g, y, *inputs, index=slot, **node._static) for slot in wanted]
-        return [self.rule(slot)(g, y, *inputs, **node._static) for slot in wanted]
-
-    def rule(self, slot: int) -> Callable[..., Any]:
-        """The VJP for input number `slot`; RuntimeError if there is none."""
-        rule = self.vjps[slot] if slot < len(self.vjps) else None
-        if rule is None:
-            raise RuntimeError(f"{self.name} has no gradient rule for its input number {slot}")
-        return rule
+        if len(inputs) > self._most:
+            raise TypeError(_too_many(self, len(inputs)))
+        try:
+            value = self.forward(*arrays, **static)
+        except (ValueError, TypeError, IndexError) as error:
+            named = _named(error, self.name)
+            if named is error:
+                raise
+            raise named from error
+        return value if plain else _record(self, inputs, arrays, static, value, None, tracked)
 
 
 class Fused(Primitive):
@@ -90,31 +92,40 @@ class Fused(Primitive):
     def __call__(self, *inputs: Any, **static: Any) -> Any:
         arrays = []
         plain = True
+        tracked = False
         for x in inputs:
             if isinstance(x, Tensor):
                 plain = False
+                if x._tracked:
+                    tracked = True
                 arrays.append(x.data)
             else:
                 arrays.append(x)
         if thread.mode.explicit or not suits_kernel(arrays):
             with scope(self.name):
                 return self.definition(*inputs, **static)
-        value, saved = self.run(arrays, static)
-        return value if plain else _record(self, inputs, arrays, static, value, saved)
+        try:
+            value, saved = self.run(arrays, static)
+        except (ValueError, TypeError, IndexError) as error:
+            named = _named(error, self.name)
+            if named is error:
+                raise
+            raise named from error
+        return value if plain else _record(self, inputs, arrays, static, value, saved, tracked)
 
     def run(self, arrays: Sequence[Any], static: dict[str, Any]) -> tuple[Any, Any]:
         """The kernel's value and what it saves for the backward pass."""
         result = self.forward(*arrays, **static)
         return result if self._takes_saved else (result, None)
 
-    def pull(self, node: Tensor, g: Any, y: Any, inputs: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
-        """As `Primitive.pull`, from the kernel's backward pass."""
+    def pull(self, node: Tensor, g: Any, wanted: Sequence[int]) -> list[Any]:
+        """The gradients for the inputs in the slots `wanted`, from the kernel's backward pass."""
         extra: dict[str, Any] = {}
         if self._takes_saved:
             extra["saved"] = self.run(node._arrays, node._static)[1] if node._saved is None else node._saved
         if self._takes_needs:
-            extra["needs"] = [slot in wanted for slot in range(len(inputs))]
-        gradients = self.kernel_vjp(g, y, *inputs, **extra, **node._static)
+            extra["needs"] = [slot in wanted for slot in range(len(node._inputs))]
+        gradients = self.kernel_vjp(g, node.data, *node._arrays, **extra, **node._static)
         return [gradients[slot] for slot in wanted]
 
 
@@ -132,6 +143,26 @@ def fused(definition: Callable[..., Any], kernel: Callable[..., Any], kernel_vjp
         name: shown in graphs and error messages; the definition's name if left out.
     """
     return Fused(name or definition.__name__, definition, kernel, kernel_vjp)
+
+
+class _AnyNumber(Sequence[Callable[..., Any]]):
+    """The rules of an operation on any number of inputs: one function, told the number of the input."""
+
+    def __init__(self, each: Callable[..., Any]) -> None:
+        self._each = each
+
+    def __getitem__(self, slot: Any) -> Any:
+        return partial(self._each, index=slot)
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+
+def _no_rule(name: str, slot: int) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"{name} has no gradient rule for its input number {slot}")
+
+    return refuse
 
 
 def suits_kernel(arrays: Sequence[Any]) -> bool:
@@ -153,7 +184,13 @@ def suits_kernel(arrays: Sequence[Any]) -> bool:
 
 
 def _record(
-    primitive: Primitive, inputs: tuple[Any, ...], arrays: list[Any], static: dict[str, Any], value: Any, saved: Any
+    primitive: Primitive,
+    inputs: tuple[Any, ...],
+    arrays: list[Any],
+    static: dict[str, Any],
+    value: Any,
+    saved: Any,
+    tracked: bool,
 ) -> Tensor:
     """The Tensor of a computed value, which remembers how it came about where a gradient may be asked for."""
     output = _new(Tensor)
@@ -164,23 +201,36 @@ def _record(
     mode = thread.mode
     if mode.watcher is not None:
         mode.watcher.forward(primitive, arrays, static, output.data)
-    if mode.recording:
-        for x in inputs:
-            if isinstance(x, Tensor) and x._tracked:
-                output._tracked = True
-                output._primitive = primitive
-                output._inputs = inputs
-                output._arrays = arrays
-                output._static = static
-                output._saved = saved
-                output._number = next_number()
-                output._scope = mode.scope
-                output._spent = False
-                return output
-    output._tracked = False
-    output._primitive = None
-    output._number = 0
+    if tracked and mode.recording:
+        output._tracked = True
+        output._primitive = primitive
+        output._inputs = inputs
+        output._arrays = arrays
+        output._static = static
+        output._saved = saved
+        output._number = next_number()
+        output._scope = mode.scope
+        output._spent = False
+    else:
+        output._tracked = False
+        output._primitive = None
+        output._number = 0
     return output
+
+
+def _named(error: Exception, name: str) -> Exception:
+    """A plain error of numpy's with the operation's name in front; other errors as they are."""
+    message = str(error)
+    if type(error) not in (ValueError, TypeError, IndexError) or message.startswith(name):
+        return error
+    return type(error)(f"{name}: {message}")
+
+
+def _too_many(primitive: Primitive, count: int) -> str:
+    return (
+        f"{primitive.name} takes {primitive._most} inputs, one for each of its gradient rules (None where there is no "
+        f"gradient); got {count}"
+    )
 
 
 def _as_array(primitive: Primitive, value: Any) -> np.ndarray:

@@ -19,7 +19,23 @@ if TYPE_CHECKING:
 
 Axis = int | tuple[int, ...] | None
 
-rules: Any = SimpleNamespace(ufuncs={})  # the operations, by name; filled by tinygrad_attn.ops
+# The operations, by name, and those that stand for a ufunc or another function of numpy; filled by tinygrad_attn.ops.
+rules: Any = SimpleNamespace(ufuncs={}, functions={})
+
+# Functions that are constant but for steps: no gradient passes, and the result is a plain leaf.
+_STEPS = {
+    *(np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal),
+    *(np.isnan, np.isinf, np.isfinite, np.sign, np.signbit, np.floor, np.ceil, np.rint),
+    *(np.logical_and, np.logical_or, np.logical_xor, np.logical_not),
+    *(np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert),
+}
+# Questions about numbers: a plain answer, in which nobody expects a gradient.
+_QUESTIONS = {
+    *(np.shape, np.ndim, np.size, np.iscomplexobj, np.isrealobj, np.result_type, np.can_cast),
+    *(np.all, np.any, np.argmax, np.argmin, np.argsort, np.count_nonzero, np.nonzero, np.flatnonzero),
+    *(np.allclose, np.isclose, np.array_equal, np.shares_memory, np.may_share_memory),
+    *(np.zeros_like, np.ones_like, np.empty_like, np.full_like),
+}
 
 next_number = count(1).__next__
 
@@ -228,7 +244,12 @@ class Tensor:
         return leaf(self.data, self.name)
 
     def note_written(self) -> None:
-        """Notes that `.data` was written in place: a backward pass over a graph that used it before is an error."""
+        """Notes that `.data` was written in place: a backward pass over a graph that used it before is an error.
+
+        Only for leaves; what was computed belongs to its graph (RuntimeError).
+        """
+        if self._primitive is not None:
+            raise RuntimeError(f"{self._label()} was computed by {self._primitive.name}; only leaves may be written to")
         self._number = next_number()
 
     # Operators. Each names its rule; see tinygrad_attn.ops.
@@ -236,11 +257,27 @@ class Tensor:
     __hash__ = object.__hash__
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
-        rule = rules.ufuncs.get(ufunc)
-        if rule is None or method != "__call__" or settings:
-            how = "" if method == "__call__" else f".{method}"
-            raise TypeError(f"numpy.{ufunc.__name__}{how} cannot be applied to a Tensor; use its .data, or an operation of ta")
-        return rule(*inputs)
+        if method == "__call__" and not settings:
+            if ufunc in _STEPS:
+                return leaf(ufunc(*map(value_of, inputs)))
+            rule = rules.ufuncs.get(ufunc)
+            if rule is not None:
+                return rule(*inputs)
+        how = "".join([f".{method}" * (method != "__call__"), *(f" with {name}=" for name in settings)])
+        raise TypeError(
+            f"numpy.{ufunc.__name__}{how} cannot be applied to a Tensor; use an operation of ta, or the plain array .data"
+        )
+
+    def __array_function__(self, function: Any, types: Any, args: Any, settings: Any) -> Any:
+        rule = rules.functions.get(function)
+        if rule is not None:
+            return rule(*args, **settings)
+        if function not in _QUESTIONS and _holds_tracked_tensor((args, settings)):
+            raise TypeError(
+                f"numpy.{function.__name__} would lose the gradient of a Tensor; use an operation of ta, or the plain "
+                "array .data"
+            )
+        return function(*_plain(args), **_plain(settings))
 
     def __neg__(self) -> Tensor:
         return rules.neg(self)
@@ -293,26 +330,33 @@ class Tensor:
     def __ne__(self, other: Any) -> Any:
         return _compare(np.not_equal, self, other)
 
-    def __lt__(self, other: Any) -> Tensor:
+    def __lt__(self, other: Any) -> Any:
         return _compare(np.less, self, other)
 
-    def __le__(self, other: Any) -> Tensor:
+    def __le__(self, other: Any) -> Any:
         return _compare(np.less_equal, self, other)
 
-    def __gt__(self, other: Any) -> Tensor:
+    def __gt__(self, other: Any) -> Any:
         return _compare(np.greater, self, other)
 
-    def __ge__(self, other: Any) -> Tensor:
+    def __ge__(self, other: Any) -> Any:
         return _compare(np.greater_equal, self, other)
 
     def __invert__(self) -> Tensor:
         return leaf(~self.data)
 
-    def __and__(self, other: Any) -> Tensor:
+    def __and__(self, other: Any) -> Any:
         return _compare(np.bitwise_and, self, other)
 
-    def __or__(self, other: Any) -> Tensor:
+    def __or__(self, other: Any) -> Any:
         return _compare(np.bitwise_or, self, other)
+
+    def __xor__(self, other: Any) -> Any:
+        return _compare(np.bitwise_xor, self, other)
+
+    __rand__ = __and__
+    __ror__ = __or__
+    __rxor__ = __xor__
 
     def __getitem__(self, index: Any) -> Tensor:
         return rules.getitem(self, index)
@@ -448,9 +492,13 @@ class Tensor:
         """Whether any entry along `axis` is true."""
         return leaf(np.any(self.data, axis=axis, keepdims=keepdims))
 
-    def argmax(self, axis: int | None = None) -> Tensor:
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """Where the maximum along `axis` stands; no gradient passes a choice."""
-        return leaf(np.argmax(self.data, axis=axis))
+        return leaf(np.argmax(self.data, axis=axis, keepdims=keepdims))
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Where the minimum along `axis` stands; no gradient passes a choice."""
+        return leaf(np.argmin(self.data, axis=axis, keepdims=keepdims))
 
 
 def leaf(array: Any, name: str | None = None) -> Tensor:
@@ -501,4 +549,13 @@ def _new_array(data: Any) -> np.ndarray:
 def _holds_tracked_tensor(data: Any) -> bool:
     if isinstance(data, Tensor):
         return data._tracked
+    if isinstance(data, dict):
+        data = tuple(data.values())
     return isinstance(data, (list, tuple)) and any(_holds_tracked_tensor(entry) for entry in data)
+
+
+def _plain(data: Any) -> Any:
+    """`data` with arrays in place of the tensors, also inside lists, tuples and dicts."""
+    if isinstance(data, dict):
+        return {key: _plain(entry) for key, entry in data.items()}
+    return type(data)(map(_plain, data)) if type(data) in (list, tuple) else value_of(data)

@@ -108,6 +108,28 @@ _rules.ufuncs.update(
         np.sqrt: sqrt,
         np.subtract: sub,
         np.tanh: tanh,
-        np.equal: lambda a, b: b == a if isinstance(b, Tensor) else a == b,
+    }
+)
+_rules.functions.update(
+    {
+        np.broadcast_to: broadcast_to,
+        np.concatenate: concatenate,
+        np.einsum: einsum,
+        np.expand_dims: expand_dims,
+        np.linalg.norm: norm,
+        np.max: max,
+        np.mean: mean,
+        np.min: min,
+        np.reshape: reshape,
+        np.split: split,
+        np.squeeze: squeeze,
+        np.stack: stack,
+        np.std: std,
+        np.sum: sum,
+        np.swapaxes: swapaxes,
+        np.take: take,
+        np.transpose: transpose,
+        np.var: var,
+        np.where: where,
     }
 )

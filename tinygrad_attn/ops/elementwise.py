@@ -6,6 +6,7 @@ that complex steps pass through the branch the real value takes.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,18 +24,20 @@ def _choose(condition: Any, a: Any, b: Any) -> Any:
     return np.where(value_of(condition), a, b)
 
 
-def _power(g: Any, exponent: Any, x: Any) -> Any:
-    """g · p · x^(p-1), and zero (not 0 · 0⁻¹) where p is zero."""
-    if isinstance(exponent, (int, float)):  # a plain number leaves the precision of x as it is
-        return g * (exponent * x ** (exponent - 1)) if exponent else g * 0
-    p = value_of(exponent)
-    return g * exponent * x ** where(np.equal(p, 0), 1, exponent - 1)
+def _power(g: Any, x: Any, p: Any) -> Any:
+    """g · p · x^(p-1), and zero (not 0 · 0⁻¹) where both are zero."""
+    if isinstance(p, (int, float)):  # a plain number leaves the precision of x as it is
+        return g * (p * x ** (p - 1)) if p else g * 0
+    both = np.equal(value_of(p), 0) & np.equal(value_of(x), 0)
+    return g * p * x ** where(both, 1, p - 1)
 
 
-def _power_exponent(g: Any, y: Any, x: Any) -> Any:
-    """g · x^p · log x, and zero where x is zero, the limit for a positive exponent."""
-    at_zero = np.equal(value_of(x), 0)
-    return g * where(at_zero, 0, y * log(where(at_zero, 1, x)))
+def _power_exponent(g: Any, y: Any, x: Any, p: Any) -> Any:
+    """g · x^p · log x, and its limit, zero, where x is zero and p is not negative."""
+    if isinstance(x, (int, float)) and x > 0:
+        return g * y * math.log(x)
+    limit = np.equal(value_of(x), 0) & (np.real(value_of(p)) >= 0)
+    return where(limit, 0, g * y * log(where(limit, 1, x)))
 
 
 def _larger(a: Any, b: Any) -> Any:
@@ -57,16 +60,17 @@ def _sign(x: Any) -> Any:
     return np.sign(np.real(value_of(x)))
 
 
-def _share(chosen: Any, other: Any) -> Any:
-    """1 where the first is the larger, a half where both are equal, else 0; by the real part."""
-    return 0.5 * (1 + np.sign(np.real(value_of(chosen)) - np.real(value_of(other))))
+def _to_larger(g: Any, chosen: Any, other: Any) -> Any:
+    """`g` where `chosen` is the larger by its real part, half of it where both are equal, else zero."""
+    a, b = np.real(value_of(chosen)), np.real(value_of(other))
+    return where(a < b, 0, where(a == b, g / 2, g))
 
 
 add = Primitive("add", np.add, lambda g, y, a, b: g, lambda g, y, a, b: g)
 sub = Primitive("sub", np.subtract, lambda g, y, a, b: g, lambda g, y, a, b: -g)
 mul = Primitive("mul", np.multiply, lambda g, y, a, b: g * b, lambda g, y, a, b: g * a)
 div = Primitive("div", np.true_divide, lambda g, y, a, b: g / b, lambda g, y, a, b: -g * y / b)
-pow = Primitive("pow", np.power, lambda g, y, x, p: _power(g, p, x), lambda g, y, x, p: _power_exponent(g, y, x))
+pow = Primitive("pow", np.power, lambda g, y, x, p: _power(g, x, p), lambda g, y, x, p: _power_exponent(g, y, x, p))
 neg = Primitive("neg", np.negative, lambda g, y, x: -g)
 exp = Primitive("exp", np.exp, lambda g, y, x: g * y)
 log = Primitive("log", np.log, lambda g, y, x: g / x)
@@ -78,24 +82,24 @@ abs = Primitive("abs", _absolute, lambda g, y, x: g * _sign(x))
 maximum = Primitive(
     "maximum",
     _larger,
-    lambda g, y, a, b: g * _share(a, b),
-    lambda g, y, a, b: g * _share(b, a),
+    lambda g, y, a, b: _to_larger(g, a, b),
+    lambda g, y, a, b: _to_larger(g, b, a),
 )
 minimum = Primitive(
     "minimum",
     _smaller,
-    lambda g, y, a, b: g * _share(b, a),
-    lambda g, y, a, b: g * _share(a, b),
+    lambda g, y, a, b: _to_larger(g, b, a),
+    lambda g, y, a, b: _to_larger(g, a, b),
 )
 where = Primitive(
     "where",
     _choose,
-    None,
+    lambda g, y, condition, a, b: None,  # a choice has no slope
     lambda g, y, condition, a, b: where(condition, g, 0),
     lambda g, y, condition, a, b: where(condition, 0, g),
 )
 astype = Primitive(
     "astype",
-    lambda x, *, dtype: x.astype(dtype),
+    lambda x, *, dtype: x.astype(np.result_type(dtype, np.complex64) if x.dtype.kind == "c" else dtype),
     lambda g, y, x, *, dtype: g if g.dtype.kind == "c" else astype(g, dtype=x.dtype),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from tinygrad_attn.engine import Primitive, Tensor
-from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.ops.shapes import expand_dims, reshape, swapaxes
 
 
@@ -16,7 +16,7 @@ def _matmul_left(g: Any, y: Any, a: Any, b: Any) -> Any:
     if b.ndim == 1:
         return expand_dims(g, -1) * b if a.ndim > 1 else g * b
     if a.ndim == 1:
-        return _over_stack((b @ expand_dims(g, -1))[..., 0], 1)
+        return (b @ expand_dims(g, -1))[..., 0]
     return g @ swapaxes(b, -1, -2)
 
 
@@ -25,16 +25,18 @@ def _matmul_right(g: Any, y: Any, a: Any, b: Any) -> Any:
     if a.ndim == 1:
         return expand_dims(a, -1) * expand_dims(g, -2) if b.ndim > 1 else g * a
     if b.ndim == 1:
-        return _over_stack((swapaxes(a, -1, -2) @ expand_dims(g, -1))[..., 0], 1)
+        return (swapaxes(a, -1, -2) @ expand_dims(g, -1))[..., 0]
+    if b.ndim == 2 and a.ndim > 2:  # one product over the whole stack, in place of one each and their sum
+        a, g = _rows(a), _rows(g)
     return swapaxes(a, -1, -2) @ g
 
 
-def _over_stack(g: Any, ndim: int) -> Any:
-    """The gradient of a vector that met a stack of matrices: the sum over the stack."""
-    return reshape(g, (-1, g.shape[-1])).sum(axis=0) if g.ndim > ndim else g
+def _rows(x: Any) -> Any:
+    """A stack of matrices, one below the other."""
+    return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
-matmul = Primitive("matmul", lambda a, b: np.matmul(a, b), _matmul_left, _matmul_right)
+matmul = Primitive("matmul", np.matmul, _matmul_left, _matmul_right)
 
 
 def _einsum_rule(g: Any, y: Any, *operands: Any, index: int, inputs: tuple[str, ...], output: str) -> Any:
@@ -71,41 +73,59 @@ _einsum = Primitive(
 def einsum(subscripts: str, *operands: Any) -> Tensor:
     """Sums of products in Einstein's notation, as numpy.einsum: `einsum("bt,btv->bv", weights, values)`.
 
-    An ellipsis stands for the leading axes; operands that have it must have the same number of them there. Axes of
-    length one are not stretched against longer ones of the same letter.
+    An ellipsis stands for any number of axes, which broadcast; the output must have one if an operand does. Axes of
+    length one stretch to longer ones of the same letter.
 
     Raises:
         ValueError: if the subscripts do not fit the operands.
+        TypeError: for numpy's other form of call, with lists of axes.
     """
-    shapes = [np.shape(value_of(x)) for x in operands]
-    inputs, output = _parsed(subscripts.replace(" ", ""), shapes)
+    if not isinstance(subscripts, str):
+        raise TypeError(f"einsum: expected subscripts such as 'ij,jk->ik' first, got a {type(subscripts).__name__}")
+    operands = tuple(x if isinstance(x, Tensor) else np.asarray(x) for x in operands)
+    inputs, output = _parsed(subscripts, [x.shape for x in operands])
     sizes: dict[str, int] = {}
-    for letters, shape in zip(inputs, shapes, strict=True):
-        if len(letters) != len(shape):
-            raise ValueError(f"einsum: '{subscripts}' names {len(letters)} axes of an operand of shape {shape}")
-        for letter, size in zip(letters, shape, strict=True):
-            if sizes.setdefault(letter, size) != size:
-                raise ValueError(f"einsum: axis '{letter}' of '{subscripts}' has size {sizes[letter]} and {size}")
-    unknown = set(output) - set(sizes)
-    if unknown or len(set(output)) != len(output):
-        raise ValueError(f"einsum: the output '{output}' of '{subscripts}' repeats a letter or names one no operand has")
-    return _einsum(*operands, inputs=inputs, output=output)
+    for letters, x in zip(inputs, operands, strict=True):
+        if len(letters) != x.ndim:
+            raise ValueError(f"einsum: '{subscripts}' names {len(letters)} axes of an operand of shape {x.shape}")
+        for letter, size in zip(letters, x.shape, strict=True):
+            known = sizes.setdefault(letter, size)
+            if known == 1:
+                sizes[letter] = size
+            elif size not in (1, known):
+                raise ValueError(f"einsum: an axis of '{subscripts}' has size {sizes[letter]} and {size}")
+    if not set(output) <= set(sizes) or len(set(output)) != len(output):
+        raise ValueError(f"einsum: the output of '{subscripts}' repeats a letter or names one no operand has")
+    squeezed = [_without_stretched(letters, x, sizes) for letters, x in zip(inputs, operands, strict=True)]
+    return _einsum(*(x for _, x in squeezed), inputs=tuple(letters for letters, _ in squeezed), output=output)
+
+
+def _without_stretched(letters: str, x: Any, sizes: dict[str, int]) -> tuple[str, Any]:
+    """The operand without its axes of length one that meet longer ones."""
+    kept = [i for i, letter in enumerate(letters) if x.shape[i] == sizes[letter]]
+    if len(kept) == len(letters):
+        return letters, x
+    return "".join(letters[i] for i in kept), reshape(x, tuple(x.shape[i] for i in kept))
 
 
 def _parsed(subscripts: str, shapes: list[tuple[int, ...]]) -> tuple[tuple[str, ...], str]:
     """The letters of each operand and of the output, with ellipses written out."""
-    left, arrow, output = subscripts.partition("->")
+    left, arrow, output = subscripts.replace(" ", "").partition("->")
     inputs = left.split(",")
+    for part in (*inputs, output):
+        if not set(part.replace("...", "", 1)) <= _LETTERS:
+            raise ValueError(f"einsum: '{part}' in '{subscripts}' is more than letters and one ellipsis")
     if len(inputs) != len(shapes):
         raise ValueError(f"einsum: '{subscripts}' describes {len(inputs)} operands, got {len(shapes)}")
-    spare = "".join(sorted(_LETTERS - set(subscripts)))
-    extra = max((len(shape) - len(part) + 3 for part, shape in zip(inputs, shapes, strict=True) if "..." in part), default=0)
-    leading = spare[:extra]
+    # How many axes each ellipsis stands for; the letters for them are counted from the right, as broadcasting does.
+    counts = [len(shape) - len(part) + 3 if "..." in part else 0 for part, shape in zip(inputs, shapes, strict=True)]
+    if min(counts) < 0:
+        raise ValueError(f"einsum: '{subscripts}' names more axes than operands of shapes {shapes} have")
+    if arrow and max(counts) and "..." not in output:
+        raise ValueError(f"einsum: the output of '{subscripts}' needs the ellipsis that an operand has")
+    unnamed = "".join(sorted(_LETTERS - set(subscripts)))[: max(counts)]
     if not arrow:  # numpy's default: the letters that appear once, in alphabetical order
         letters = left.replace(",", "").replace(".", "")
         output = "..." * ("..." in left) + "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
-    written = [
-        part.replace("...", leading[extra - (len(shape) - len(part) + 3) :] if "..." in part else "")
-        for part, shape in zip(inputs, shapes, strict=True)
-    ]
-    return tuple(written), output.replace("...", leading)
+    written = [part.replace("...", unnamed[len(unnamed) - count :]) for part, count in zip(inputs, counts, strict=True)]
+    return tuple(written), output.replace("...", unnamed)

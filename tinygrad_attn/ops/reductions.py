@@ -5,6 +5,8 @@ A rule first puts the reduced axes back with length one (`_restored`); broadcast
 
 from __future__ import annotations
 
+import builtins
+import math
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,8 @@ from tinygrad_attn.ops.elementwise import exp, where
 from tinygrad_attn.ops.shapes import reshape
 
 
-def normalized_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
-    """The axes that `axis` names, each from 0 to ndim - 1, in order; all for None.
+def normalized_axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
+    """The axes that `axis` names, each from 0 to ndim - 1, in order; all for None. `name` is for the error message.
 
     Raises:
         ValueError: (numpy's AxisError) for an axis out of range or named twice.
@@ -25,7 +27,7 @@ def normalized_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axes, ndim)))
+    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axes, ndim, name)))
 
 
 def _restored(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
@@ -46,9 +48,9 @@ def _extreme(choose: Any) -> Any:
 
 
 def _extreme_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    """The gradient goes to the entries that attain the extreme, in equal parts."""
+    """The gradient goes to the entries that attain the extreme (NaN, where there is one), in equal parts."""
     real = np.real(value_of(x))
-    chosen = real == np.real(value_of(_restored(value_of(y), x, axis)))
+    chosen = (real == np.real(_restored(value_of(y), x, axis))) | np.isnan(real)
     share = chosen / np.add.reduce(chosen, axis=axis, keepdims=True, dtype=real.dtype)
     return _restored(g, x, axis) * share.astype(real.dtype, copy=False)
 
@@ -64,15 +66,20 @@ def _norm_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool)
 
 
 def _logsumexp(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    if x.dtype.kind in "iub":
+        x = x.astype(np.float64)
     shift = np.max(np.real(x), axis=axis, keepdims=True, initial=-np.inf)
     shift = np.where(np.isfinite(shift), shift, 0)
-    with np.errstate(divide="ignore"):  # a row of minus infinities has the logarithm of zero
+    # A row of minus infinities has the logarithm of zero; beside infinity anything may overflow.
+    with np.errstate(divide="ignore", over="ignore"):
         y = np.log(np.add.reduce(np.exp(x - shift), axis=axis, keepdims=True)) + shift
     return y if keepdims else np.squeeze(y, axis)
 
 
 def _logsumexp_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return _restored(g, x, axis) * exp(x - _restored(y, x, axis))
+    """g · softmax(x), and zero where nothing but minus infinity was summed."""
+    total = _restored(y, x, axis)
+    return _restored(g, x, axis) * exp(x - where(np.isneginf(np.real(value_of(total))), 0, total))
 
 
 _sum = Primitive(
@@ -88,12 +95,17 @@ _logsumexp_over = Primitive("logsumexp", _logsumexp, _logsumexp_rule)
 
 def _reduce(primitive: Primitive, x: Any, axis: Axis, keepdims: bool) -> Any:
     x = x if isinstance(x, Tensor) else np.asarray(x)
-    return primitive(x, axis=normalized_axes(axis, x.ndim), keepdims=keepdims)
+    return primitive(x, axis=normalized_axes(primitive.name, axis, x.ndim), keepdims=keepdims)
 
 
-def _count(x: Any, axis: Axis) -> int:
+def _count(name: str, x: Any, axis: Axis) -> int:
     shape = np.shape(value_of(x))
-    return int(np.prod([shape[i] for i in normalized_axes(axis, len(shape))], dtype=np.int64))
+    return math.prod(shape[i] for i in normalized_axes(name, axis, len(shape)))
+
+
+def _freedom(name: str, x: Any, axis: Axis, ddof: int) -> int:
+    """The count less `ddof`; not below zero, where numpy too warns and gives infinity or NaN."""
+    return builtins.max(_count(name, x, axis) - ddof, 0)
 
 
 def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -103,7 +115,7 @@ def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The mean over `axis`."""
-    return sum(x, axis, keepdims) / _count(x, axis)
+    return sum(x, axis, keepdims) / _count("mean", x, axis)
 
 
 def max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -119,12 +131,12 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
     """The variance over `axis`: the sum of squared deviations divided by the count minus `ddof`."""
     deviation = x - mean(x, axis, keepdims=True)
-    return sum(deviation * deviation, axis, keepdims) / (_count(x, axis) - ddof)
+    return sum(deviation * deviation, axis, keepdims) / _freedom("var", x, axis, ddof)
 
 
 def std(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation over `axis`; its gradient is zero where all entries are equal."""
-    return norm(x - mean(x, axis, keepdims=True), axis, keepdims) / (_count(x, axis) - ddof) ** 0.5
+    return norm(x - mean(x, axis, keepdims=True), axis, keepdims) / _freedom("std", x, axis, ddof) ** 0.5
 
 
 def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from tinygrad_attn.engine import Primitive, Tensor
 from tinygrad_attn.engine import broadcast as pairs
@@ -70,13 +72,17 @@ _stack = Primitive(
 
 def reshape(x: Any, shape: int | Sequence[int]) -> Tensor:
     """`x` with another shape of the same size; one entry may be -1."""
-    return _reshape(x, shape=(int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(size) for size in shape))
+    return _reshape(x, shape=_sizes(shape))
+
+
+def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (operator.index(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(operator.index, shape))
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
     """`x` with its axes in the order `axes`; reversed if None."""
     ndim = np.ndim(value_of(x))
-    order = tuple(range(ndim))[::-1] if axes is None else np.lib.array_utils.normalize_axis_tuple(axes, ndim)
+    order = tuple(range(ndim))[::-1] if axes is None else normalize_axis_tuple(axes, ndim, "transpose")
     if len(order) != ndim:
         raise ValueError(f"transpose: {len(order)} axes given for a tensor of {ndim}")
     return _transpose(x, axes=tuple(order))
@@ -86,24 +92,37 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     """`x` with two axes exchanged."""
     ndim = np.ndim(value_of(x))
     order = list(range(ndim))
-    first, second = np.lib.array_utils.normalize_axis_tuple((axis1, axis2), ndim, allow_duplicate=True)
+    first, second = normalize_axis_tuple((axis1, axis2), ndim, "swapaxes", allow_duplicate=True)
     order[first], order[second] = second, first
     return _transpose(x, axes=tuple(order))
 
 
 def squeeze(x: Any, axis: Axis = None) -> Tensor:
     """`x` without its axes of length one: all of them, or those given (ValueError if longer)."""
-    return reshape(x, np.squeeze(value_of(x), axis).shape)
+    shape = np.shape(value_of(x))
+    axes = (
+        [i for i, size in enumerate(shape) if size == 1]
+        if axis is None
+        else normalize_axis_tuple(axis, len(shape), "squeeze")
+    )
+    for i in axes:
+        if shape[i] != 1:
+            raise ValueError(f"squeeze: axis {i} of a tensor of shape {shape} is not of length one")
+    return reshape(x, [size for i, size in enumerate(shape) if i not in axes])
 
 
 def expand_dims(x: Any, axis: int | tuple[int, ...]) -> Tensor:
     """`x` with new axes of length one at the places `axis` of the result."""
-    return reshape(x, np.expand_dims(value_of(x), axis).shape)
+    shape = list(np.shape(value_of(x)))
+    count = len(axis) if isinstance(axis, tuple) else 1
+    for i in sorted(normalize_axis_tuple(axis, len(shape) + count, "expand_dims")):
+        shape.insert(i, 1)
+    return reshape(x, shape)
 
 
 def broadcast_to(x: Any, shape: int | Sequence[int]) -> Tensor:
     """`x` repeated to `shape` by numpy's rules of broadcasting."""
-    return pairs.broadcast_to(x, shape=(shape,) if isinstance(shape, int) else tuple(shape))
+    return pairs.broadcast_to(x, shape=_sizes(shape))
 
 
 def getitem(x: Any, index: Any) -> Tensor:
@@ -136,21 +155,23 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
     if axis is None:
         return getitem(reshape(x, (-1,)), indices)
     ndim = np.ndim(value_of(x))
-    (axis,) = np.lib.array_utils.normalize_axis_tuple(axis, ndim)
+    (axis,) = normalize_axis_tuple(axis, ndim, "take")
     return getitem(x, (slice(None),) * axis + (indices,))
 
 
-def concatenate(tensors: Sequence[Any], axis: int = 0) -> Tensor:
-    """The tensors end to end along `axis`. Raises ValueError where their other sizes differ."""
+def concatenate(tensors: Sequence[Any], axis: int | None = 0) -> Tensor:
+    """The tensors end to end along `axis`, or in one row if None. Raises ValueError where their other sizes differ."""
     tensors = _all_tensors("concatenate", tensors)
-    (axis,) = np.lib.array_utils.normalize_axis_tuple(axis, tensors[0].ndim)
+    if axis is None:
+        tensors, axis = [reshape(x, -1) for x in tensors], 0
+    (axis,) = normalize_axis_tuple(axis, tensors[0].ndim, "concatenate")
     return _concatenate(*tensors, axis=axis)
 
 
 def stack(tensors: Sequence[Any], axis: int = 0) -> Tensor:
     """The tensors, of one shape, beside each other along a new `axis`."""
     tensors = _all_tensors("stack", tensors)
-    (axis,) = np.lib.array_utils.normalize_axis_tuple(axis, tensors[0].ndim + 1)
+    (axis,) = normalize_axis_tuple(axis, tensors[0].ndim + 1, "stack")
     return _stack(*tensors, axis=axis)
 
 
@@ -176,7 +197,7 @@ def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> li
     Raises:
         ValueError: if the axis cannot be cut into that many equal sections.
     """
-    (axis,) = np.lib.array_utils.normalize_axis_tuple(axis, np.ndim(value_of(x)))
+    (axis,) = normalize_axis_tuple(axis, np.ndim(value_of(x)), "split")
     length = np.shape(value_of(x))[axis]
     if isinstance(indices_or_sections, (int, np.integer)):
         sections = int(indices_or_sections)

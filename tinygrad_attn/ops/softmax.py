@@ -38,12 +38,12 @@ def softmax_definition(x: Any, mask: Any = None, *, axis: int) -> Any:
 
 def _softmax_kernel(x: np.ndarray, mask: Any = None, *, axis: int) -> np.ndarray:
     if mask is None:
-        y = x - np.max(x, axis=axis, keepdims=True)
+        y = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
         np.exp(y, out=y)
         y /= np.add.reduce(y, axis=axis, keepdims=True)
         return y
     y = np.where(mask, x, -np.inf)
-    largest = np.max(y, axis=axis, keepdims=True)
+    largest = np.max(y, axis=axis, keepdims=True, initial=-np.inf)
     largest[np.isneginf(largest)] = 0
     y -= largest
     np.exp(y, out=y)
@@ -113,22 +113,28 @@ def cross_entropy_definition(logits: Any, targets: np.ndarray, counted: np.ndarr
 
 
 def _cross_entropy_kernel(logits: np.ndarray, targets: np.ndarray, counted: np.ndarray) -> tuple[Any, Any]:
-    shifted = logits - np.max(logits, axis=-1, keepdims=True)
-    rows = np.arange(len(targets))
-    picked = shifted[rows, targets]
-    np.exp(shifted, out=shifted)
-    total = np.add.reduce(shifted, axis=-1, keepdims=True)
-    losses = np.log(total[:, 0]) - picked
-    n = np.count_nonzero(counted)
-    return np.dot(losses, counted.astype(losses.dtype)) / losses.dtype.type(n), (shifted, total, rows, n)
+    rows = np.flatnonzero(counted)
+    if len(rows) < len(targets):  # what does not count is not looked at, whatever it holds
+        logits, targets = logits[rows], targets[rows]
+    p = logits - np.max(logits, axis=-1, keepdims=True)
+    each = np.arange(len(rows)), targets
+    picked = p[each]
+    np.exp(p, out=p)
+    total = np.add.reduce(p, axis=-1, keepdims=True)
+    loss = np.add.reduce(np.log(total[:, 0]) - picked) / len(rows)
+    p /= total
+    return loss, (p, each, rows)
 
 
 def _cross_entropy_vjp(g: np.ndarray, y: np.ndarray, logits: np.ndarray, targets: np.ndarray, counted: np.ndarray, *, saved: Any) -> Any:
     """(softmax - onehot) / n for each row that is counted."""
-    exponentials, total, rows, n = saved
-    gradient = exponentials / total
-    gradient[rows, targets] -= 1
-    gradient *= np.where(counted, g / logits.dtype.type(n), 0)[:, None].astype(logits.dtype, copy=False)
+    p, each, rows = saved
+    scale = g / len(rows)
+    gradient = p * scale
+    gradient[each] -= scale
+    if len(rows) < len(targets):
+        found, gradient = gradient, np.zeros_like(logits)
+        gradient[rows] = found
     return gradient, None, None
 
 
