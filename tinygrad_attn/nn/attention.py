@@ -87,7 +87,7 @@ class AdditiveAttention(Attention):
         """v_aᵀ tanh(W_a s + U_a h_j)."""
         check_width("AdditiveAttention: query", query, self.W_a.shape[1])
         check_width("AdditiveAttention: projected keys", projected, len(self.v_a))
-        return additive_scores(linear(query, self.W_a), projected, self.v_a)
+        return additive_scores(query, self.W_a, projected, self.v_a)
 
 
 BahdanauAttention = AdditiveAttention
@@ -122,8 +122,7 @@ class ConcatAttention(Attention):
         """v_aᵀ tanh(W_a [s; h_j]), with the product taken in two parts."""
         check_width("ConcatAttention: query", query, self.query_size)
         check_width("ConcatAttention: projected keys", projected, len(self.v_a))
-        share = linear(query, getitem(self.W_a, (slice(None), slice(self.query_size))))
-        return additive_scores(share, projected, self.v_a)
+        return additive_scores(query, getitem(self.W_a, (slice(None), slice(self.query_size))), projected, self.v_a)
 
 
 class DotAttention(Attention):

@@ -10,37 +10,50 @@ import numpy as np
 from tinygrad_attn.engine import Product, fused
 from tinygrad_attn.ops.elementwise import tanh
 from tinygrad_attn.ops.linalg import matmul
+from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.shapes import expand_dims, getitem, swapaxes
+from tinygrad_attn.ops.steps import constant
 
 
-def additive_scores_definition(query: Any, keys: Any, v: Any) -> Any:
-    """e_j = vᵀ tanh(q + k_j), for projected queries q = W_a s and projected keys k = U_a h.
+def additive_scores_definition(query: Any, w: Any, keys: Any, v: Any) -> Any:
+    """e_j = vᵀ tanh(W s + k_j), for queries s and keys k = U_a h that were projected once per sentence.
 
-    Shapes: query (B, A) or (B, N, A), keys (B, T, A), v (A,); scores (B, T) or (B, N, T). Bahdanau et al. 2015, A.1.2.
+    Shapes: query (B, Q) or (B, N, Q), w (A, Q), keys (B, T, A), v (A,); scores (B, T) or (B, N, T).
+    Bahdanau et al. 2015, A.1.2.
     """
     if query.ndim == 3:
         keys = expand_dims(keys, 1)  # (B, 1, T, A)
-    return matmul(tanh(expand_dims(query, -2) + keys), v)
+    return matmul(tanh(expand_dims(linear(query, w), -2) + keys), v)
 
 
-def _additive_scores_kernel(query: np.ndarray, keys: np.ndarray, v: np.ndarray) -> tuple[Any, Any]:
+def _additive_scores_kernel(query: np.ndarray, w: np.ndarray, keys: np.ndarray, v: np.ndarray) -> tuple[Any, Any]:
     if query.ndim == 3:
         keys = keys[:, None]
-    hidden = query[..., None, :] + keys  # (B, [N,] T, A)
+    hidden = np.matmul(query, w.T)[..., None, :] + keys  # (B, [N,] T, A)
     np.tanh(hidden, out=hidden)
     return np.matmul(hidden.reshape(-1, len(v)), v).reshape(hidden.shape[:-1]), hidden
 
 
 def _additive_scores_vjp(
-    g: np.ndarray, y: np.ndarray, query: np.ndarray, keys: np.ndarray, v: np.ndarray, *, saved: np.ndarray, needs: Sequence[bool]
+    g: np.ndarray,
+    y: np.ndarray,
+    query: np.ndarray,
+    w: np.ndarray,
+    keys: np.ndarray,
+    v: np.ndarray,
+    *,
+    saved: np.ndarray,
+    needs: Sequence[bool],
 ) -> tuple[Any, ...]:
-    v_gradient = np.matmul(saved.reshape(-1, len(v)).T, g.reshape(-1)) if needs[2] else None
+    v_gradient = np.matmul(saved.reshape(-1, len(v)).T, g.reshape(-1)) if needs[3] else None
     inner = np.multiply(saved, saved)  # becomes (1 - tanh²) v ē
-    np.subtract(np.ones((), v.dtype), inner, out=inner)
+    np.subtract(constant(1, v.dtype), inner, out=inner)
     inner *= v
     inner *= g[..., None]
+    to_projected = np.add.reduce(inner, axis=-2).reshape(-1, len(v))
     return (
-        np.add.reduce(inner, axis=-2) if needs[0] else None,
+        np.matmul(to_projected, w).reshape(query.shape) if needs[0] else None,
+        Product(to_projected, query.reshape(-1, query.shape[-1])),
         np.add.reduce(inner, axis=1) if inner.ndim == 4 else inner,
         v_gradient,
     )
