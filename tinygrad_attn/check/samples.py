@@ -1,7 +1,8 @@
 """One table of samples, several for every operation, that all checks of operations draw from.
 
-Each sample is a function of tensors with a way to draw inputs for it, away from kinks and poles. An operation that no
-sample runs, or a rule that none takes a gradient through, fails the test suite (`all_primitives`, `rules_used`).
+Each sample is a function of tensors with a way to draw inputs for it, away from kinks and poles. An operation
+that no sample runs, or a rule that none takes a gradient through, fails the test suite (`all_primitives`,
+`rules_used`).
 """
 
 from __future__ import annotations
@@ -9,47 +10,18 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tinygrad_attn import engine, ops
+from tinygrad_attn.check.fused_samples import fused_samples
+from tinygrad_attn.check.sample import Sample, normal, positive, spaced
 from tinygrad_attn.engine import Primitive, Tensor, explicit
 from tinygrad_attn.engine.backward import walk
 from tinygrad_attn.engine.broadcast import identity, sum_to
 from tinygrad_attn.ops.shapes import scatter
-
-Draw = Callable[[np.random.Generator], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A use of an operation.
-
-    Attributes:
-        operation: the name of the operation, such as `matmul`.
-        case: what is particular, such as `stack of matrices`.
-        fn: takes as many tensors as `draws` has entries, gives one tensor.
-        draws: for each input, how to draw it: a float64 array, differentiable at that point.
-        analytic: whether a complex step can check it: the function continues to complex numbers near the inputs.
-    """
-
-    operation: str
-    case: str
-    fn: Callable[..., Tensor]
-    draws: tuple[Draw, ...]
-    analytic: bool = True
-
-    @property
-    def name(self) -> str:
-        """The operation and the case, unique in the table."""
-        return f"{self.operation}: {self.case}"
-
-    def inputs(self, rng: np.random.Generator) -> list[np.ndarray]:
-        """New inputs, one array for each argument of `fn`."""
-        return [draw(rng) for draw in self.draws]
 
 
 def samples() -> list[Sample]:
@@ -60,7 +32,7 @@ def samples() -> list[Sample]:
 
 
 def all_primitives() -> list[Primitive]:
-    """Every operation that the package defines: those of the engine and `ops`, and of what else has been imported."""
+    """Every operation that the package defines, in the engine, `ops` and what else of it has been imported."""
     for package in (engine, ops):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             importlib.import_module(module.name)
@@ -73,7 +45,10 @@ def all_primitives() -> list[Primitive]:
 
 
 def rules_used(sample: Sample) -> set[tuple[Primitive, int]]:
-    """The operations, each with the number of the input, that gradients of `sample` pass, kernels and definitions."""
+    """The operations, each with the number of the input, that gradients of `sample` pass.
+
+    Both ways through fused operations are walked, kernels and definitions.
+    """
     used: set[tuple[Primitive, int]] = set()
 
     def note(node: Tensor, slot: int, gradient: Any) -> None:
@@ -87,30 +62,6 @@ def rules_used(sample: Sample) -> set[tuple[Primitive, int]]:
         output = sample.fn(*inputs)
     walk(output, np.ones_like(output.data), observe=note)
     return used
-
-
-# How inputs are drawn
-
-
-def normal(*shape: int) -> Draw:
-    """Standard normal entries."""
-    return lambda rng: np.asarray(rng.standard_normal(shape))
-
-
-def positive(*shape: int) -> Draw:
-    """Entries from 0.5 to 2."""
-    return lambda rng: np.asarray(rng.uniform(0.5, 2.0, shape))
-
-
-def spaced(*shape: int) -> Draw:
-    """Entries of either sign that are at least 0.1 from each other and from zero."""
-
-    def draw(rng: np.random.Generator) -> np.ndarray:
-        size = int(np.prod(shape, dtype=np.int64))
-        values = 0.2 * (np.arange(size) - size // 2) + 0.1 + rng.uniform(-0.04, 0.04, size)
-        return np.asarray(rng.permutation(values).reshape(shape))
-
-    return draw
 
 
 # The table
@@ -156,11 +107,18 @@ def _elementwise() -> Iterator[Sample]:
             yield Sample(name, case, fn, (draw(*shape),))
     yield Sample("add", "tensor with itself", lambda x: x + x, (normal(2, 3),))
     yield Sample("mul", "tensor with itself", lambda x: x * x, (normal(2, 3),))
-    yield Sample("add", "numbers and arrays on either side", lambda x: 2.0 + x + np.arange(3.0) + (1.0 + x), (normal(2, 3),))
+    yield Sample(
+        "add",
+        "numbers and arrays on either side",
+        lambda x: 2.0 + x + np.arange(3.0) + (1.0 + x),
+        (normal(2, 3),),
+    )
     yield Sample("sub", "number on the left", lambda x: 1.0 - x, (normal(2, 3),))
     yield Sample("div", "number on the left", lambda x: 2.0 / x, (positive(2, 3),))
     yield Sample("pow", "square of negative numbers", lambda x: x**2, (spaced(2, 3),))
-    yield Sample("pow", "third power as an integer array", lambda x: x ** np.array([3, 2, 1]), (spaced(2, 3),))
+    yield Sample(
+        "pow", "third power as an integer array", lambda x: x ** np.array([3, 2, 1]), (spaced(2, 3),)
+    )
     yield Sample("pow", "root", lambda x: x**0.5, (positive(2, 3),))
     yield Sample("pow", "minus one", lambda x: x**-1, (positive(2, 3),))
     yield Sample("pow", "power zero", lambda x: x**0, (spaced(2, 3),))
@@ -170,7 +128,9 @@ def _elementwise() -> Iterator[Sample]:
     yield Sample("where", "broadcast", lambda a, b: ops.where(choice, a, b), (normal(3), normal(2, 1)))
     yield Sample("where", "wider condition", lambda a, b: ops.where(choice[0], a, b), (normal(), normal(1)))
     yield Sample("where", "number", lambda a: ops.where(choice, a, 0.0), (normal(2, 3),))
-    yield Sample("where", "tensor condition", lambda a, b: ops.where(a > b, a, b), (positive(2, 3), normal(2, 3)))
+    yield Sample(
+        "where", "tensor condition", lambda a, b: ops.where(a > b, a, b), (positive(2, 3), normal(2, 3))
+    )
     yield Sample("astype", "wider", lambda x: x.astype(np.longdouble), (normal(2, 3),))
     yield Sample("astype", "same", lambda x: x.astype(np.float64), (normal(2, 3),))
     yield Sample("identity", "matrix", identity, (normal(2, 3),))
@@ -234,17 +194,34 @@ def _shapes() -> Iterator[Sample]:
     yield Sample("sum_to", "0-d", lambda x: sum_to(x, shape=()), (normal(2, 3),))
     yield Sample("sum_to", "nothing to sum", lambda x: sum_to(x, shape=(2, 3)), (normal(2, 3),))
     yield Sample("sum_to", "from nothing", lambda x: sum_to(x, shape=(1, 3)), (normal(0, 3),))
-    yield Sample("concatenate", "first axis", lambda a, b: ops.concatenate([a, b]), (normal(2, 3), normal(1, 3)))
-    yield Sample("concatenate", "last axis", lambda a, b: ops.concatenate((a, b), axis=-1), (normal(2, 3), normal(2, 2)))
-    yield Sample("concatenate", "same tensor twice", lambda x: ops.concatenate([x, x], axis=1), (normal(2, 3),))
-    yield Sample("concatenate", "with an array", lambda x: ops.concatenate([np.ones((1, 3)), x]), (normal(2, 3),))
-    yield Sample("concatenate", "with nothing", lambda a, b: ops.concatenate([a, b]), (normal(0, 3), normal(2, 3)))
+    yield Sample(
+        "concatenate", "first axis", lambda a, b: ops.concatenate([a, b]), (normal(2, 3), normal(1, 3))
+    )
+    yield Sample(
+        "concatenate",
+        "last axis",
+        lambda a, b: ops.concatenate((a, b), axis=-1),
+        (normal(2, 3), normal(2, 2)),
+    )
+    yield Sample(
+        "concatenate", "same tensor twice", lambda x: ops.concatenate([x, x], axis=1), (normal(2, 3),)
+    )
+    yield Sample(
+        "concatenate", "with an array", lambda x: ops.concatenate([np.ones((1, 3)), x]), (normal(2, 3),)
+    )
+    yield Sample(
+        "concatenate", "with nothing", lambda a, b: ops.concatenate([a, b]), (normal(0, 3), normal(2, 3))
+    )
     yield Sample("stack", "first axis", lambda a, b: ops.stack([a, b]), (normal(2, 3), normal(2, 3)))
-    yield Sample("stack", "last axis", lambda a, b: ops.stack([a, b, a], axis=-1), (normal(2, 3), normal(2, 3)))
+    yield Sample(
+        "stack", "last axis", lambda a, b: ops.stack([a, b, a], axis=-1), (normal(2, 3), normal(2, 3))
+    )
     yield Sample("stack", "0-d", lambda a, b: ops.stack([a, b]), (normal(), normal()))
     yield Sample("stack", "nested lists", lambda x: ops.stack([[x[0], x[1]], [x[1], x[2]]]), (normal(3),))
     yield Sample("split", "equal parts", lambda x: ops.mul(*ops.split(x, 2, axis=-1)), (normal(3, 4),))
-    yield Sample("split", "at places", lambda x: ops.split(x, [1, 3])[1] * ops.split(x, [1, 3])[0], (normal(4, 2),))
+    yield Sample(
+        "split", "at places", lambda x: ops.split(x, [1, 3])[1] * ops.split(x, [1, 3])[0], (normal(4, 2),)
+    )
 
 
 def _indexing() -> Iterator[Sample]:
@@ -297,7 +274,9 @@ def _indexing() -> Iterator[Sample]:
         ("repeated rows", np.array([0, 0, 2]), (3, 3)),
         ("mask", mask, (6,)),
     ):
-        yield Sample("scatter", case, lambda g, index=index: scatter(g, index=index, shape=(4, 3)), (normal(*shape),))
+        yield Sample(
+            "scatter", case, lambda g, index=index: scatter(g, index=index, shape=(4, 3)), (normal(*shape),)
+        )
     yield Sample("take", "rows", lambda x: ops.take(x, ids, axis=0), (normal(4, 2),))
     yield Sample("take", "last axis", lambda x: ops.take(x, [0, -1, 0], axis=-1), (normal(2, 3),))
     yield Sample("take", "in a row", lambda x: ops.take(x, ids), (normal(2, 3),))
@@ -352,33 +331,3 @@ def _products() -> Iterator[Sample]:
         case = f"{subscripts} of {' '.join(map(str, shapes))}"
         draws = tuple(normal(*shape) for shape in shapes)
         yield Sample("einsum", case, lambda *xs, subscripts=subscripts: ops.einsum(subscripts, *xs), draws)
-
-
-def fused_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """Samples of the operations that have kernels, of shapes drawn from `rng`."""
-    yield from _softmaxes(rng)
-
-
-def _softmaxes(rng: np.random.Generator) -> Iterator[Sample]:
-    B, T, V = (int(size) for size in rng.integers(1, 6, 3))
-    mask = rng.random((B, T)) < 0.6
-    mask[:, 0] = True
-    nothing = mask & (np.arange(B) != 0)[:, None]
-    for axis in (-1, 0, 1):
-        yield Sample("softmax", f"axis {axis}", lambda x, axis=axis: ops.softmax(x, axis=axis), (normal(B, T, V),))
-        yield Sample("log_softmax", f"axis {axis}", lambda x, axis=axis: ops.log_softmax(x, axis=axis), (normal(B, T, V),))
-    yield Sample("softmax", "vector", ops.softmax, (normal(T),))
-    yield Sample("softmax", "no rows", ops.softmax, (normal(0, T),))
-    yield Sample("softmax", "mask", lambda x: ops.softmax(x, mask=mask), (normal(B, T),))
-    yield Sample("softmax", "mask, first axis", lambda x: ops.softmax(x, axis=0, mask=mask.T), (normal(T, B),))
-    yield Sample("softmax", "mask that broadcasts", lambda x: ops.softmax(x, mask=mask[:, None]), (normal(B, V, T),))
-    yield Sample("softmax", "row with nothing to attend to", lambda x: ops.softmax(x, mask=nothing), (normal(B, T),))
-    yield Sample("log_softmax", "vector", ops.log_softmax, (normal(T),))
-    targets = rng.integers(0, V, (B, T))
-    ignored = np.where(mask, targets, -1)
-    yield Sample("cross_entropy", "rows", lambda x: ops.cross_entropy(x, targets[:, 0]), (normal(B, V),))
-    yield Sample("cross_entropy", "batch of sequences", lambda x: ops.cross_entropy(x, targets), (normal(B, T, V),))
-    yield Sample("cross_entropy", "one", lambda x: ops.cross_entropy(x, targets[0, 0]), (normal(V),))
-    yield Sample(
-        "cross_entropy", "some ignored", lambda x: ops.cross_entropy(x, ignored, ignore_index=-1), (normal(B, T, V),)
-    )
