@@ -99,11 +99,12 @@ def _linear_maps(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _scores(rng: np.random.Generator) -> Iterator[Sample]:
-    B, N, T, A, V = _sizes(rng, 5)
-    for case, query, result in (("one query", (B, A), (B, T)), ("several queries", (B, N, A), (B, N, T))):
-        yield Sample("additive_scores", case, additive_scores, (normal(*query), normal(B, T, A), normal(A)))
-        yield Sample("dot_scores", case, dot_scores, (normal(*query), normal(B, T, A)))
-        yield Sample("weighted_sum", case, weighted_sum, (normal(*result), normal(B, T, V)))
+    B, N, T, A, V, Q = _sizes(rng, 6)
+    for case, lead in (("one query", (B,)), ("several queries", (B, N))):
+        additive = normal(*lead, Q), normal(A, Q), normal(B, T, A), normal(A)
+        yield Sample("additive_scores", case, additive_scores, additive)
+        yield Sample("dot_scores", case, dot_scores, (normal(*lead, A), normal(B, T, A)))
+        yield Sample("weighted_sum", case, weighted_sum, (normal(*lead, T), normal(B, T, V)))
     yield Sample(
         "dot_scores",
         "the same keys at two steps",

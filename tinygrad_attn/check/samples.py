@@ -32,14 +32,14 @@ def samples() -> list[Sample]:
 
 
 def all_primitives() -> list[Primitive]:
-    """Every operation that the package defines, in the engine, `ops` and what else of it has been imported."""
+    """Every operation of the package, in the engine, `ops` and what else has been imported (but for the checks' own)."""
     for package in (engine, ops):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             importlib.import_module(module.name)
     root = engine.__name__.partition(".")[0]
     found: dict[Primitive, None] = {}
     for name, module in sorted(sys.modules.items()):
-        if name.partition(".")[0] == root:
+        if name.partition(".")[0] == root and not name.startswith(f"{root}.check."):
             found.update((value, None) for value in vars(module).values() if isinstance(value, Primitive))
     return list(found)
 

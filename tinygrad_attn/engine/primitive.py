@@ -200,7 +200,7 @@ def _record(
     output._keeps = False
     mode = thread.mode
     if mode.watcher is not None:
-        mode.watcher.forward(primitive, arrays, static, output.data)
+        mode.watcher.forward(output, primitive, arrays)
     if tracked and mode.recording:
         output._tracked = True
         output._primitive = primitive
@@ -228,8 +228,8 @@ def _named(error: Exception, name: str) -> Exception:
 
 def _too_many(primitive: Primitive, count: int) -> str:
     return (
-        f"{primitive.name} takes {primitive._most} inputs, one for each of its gradient rules (None where there is no "
-        f"gradient); got {count}"
+        f"{primitive.name} takes {primitive._most} input{'s' * (primitive._most != 1)}, one for each of its gradient "
+        f"rules (None where there is no gradient); got {count}"
     )
 
 

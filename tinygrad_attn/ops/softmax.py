@@ -19,6 +19,8 @@ def _row_maximum(x: Any, axis: int, mask: Any = None) -> np.ndarray:
     Softmax does not change when a row is shifted, so it counts as a constant.
     """
     real = np.real(value_of(x))
+    if real.dtype.kind in "iub":
+        real = real.astype(np.float64)
     if mask is not None:
         real = np.where(mask, real, -np.inf)
     largest = np.max(real, axis=axis, keepdims=True, initial=-np.inf)
@@ -109,7 +111,7 @@ def log_softmax(x: Any, axis: int = -1) -> Tensor:
 def cross_entropy_definition(logits: Any, targets: np.ndarray, counted: np.ndarray) -> Any:
     """-1/n Σ log softmax(logits)[target] over the n rows that are counted."""
     rows = np.flatnonzero(counted)
-    return -sum(getitem(log_softmax(logits), (rows, targets[rows]))) / len(rows)
+    return -sum(getitem(log_softmax(getitem(logits, rows)), (np.arange(len(rows)), targets[rows]))) / len(rows)
 
 
 def _cross_entropy_kernel(logits: np.ndarray, targets: np.ndarray, counted: np.ndarray) -> tuple[Any, Any]:
