@@ -144,7 +144,7 @@ def walk(
             if observe is not None:
                 observe(node, slot, g_x)
             if watcher is not None:
-                watcher.backward(node, slot, g_x)
+                watcher.backward(node, slot, g, g_x)
             before = table.get(x)
             if before is None:
                 table[x] = g_x

@@ -35,11 +35,11 @@ class Scope(NamedTuple):
 class Watcher(Protocol):
     """What looks on while operations run, such as the search for the first NaN."""
 
-    def forward(self, primitive: Primitive, arrays: Sequence[Any], static: dict[str, Any], value: Any) -> None:
-        """`primitive` computed `value` from `arrays`; the current scope is `thread.mode.scope`."""
+    def forward(self, output: Tensor, primitive: Primitive, arrays: Sequence[Any]) -> None:
+        """`primitive` computed `output` from `arrays`; the current scope is `thread.mode.scope`."""
 
-    def backward(self, output: Tensor, slot: int, gradient: Any) -> None:
-        """The gradient for input number `slot` of the operation that made `output` was computed."""
+    def backward(self, output: Tensor, slot: int, upstream: Any, gradient: Any) -> None:
+        """From `upstream`, the gradient of `output`, that of its operation's input number `slot` was computed."""
 
 
 class Mode(NamedTuple):

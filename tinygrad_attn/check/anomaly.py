@@ -1,0 +1,204 @@
+"""`detect_anomaly`: which operation made the first NaN or infinity, forward or backward."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinygrad_attn.engine import Primitive, Product, Tensor
+from tinygrad_attn.engine.modes import changed_mode, thread
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Frames in these are never what somebody wants to read, not even when a model of this package is being
+# trained.
+_INNER = tuple(_PACKAGE + part + os.sep for part in ("engine", "ops", "check"))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A line of source.
+
+    Attributes:
+        file: its path.
+        line: its number, from 1.
+        text: what stands there; empty if the source is not at hand.
+    """
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f": {self.text}" if self.text else "")
+
+
+class AnomalyError(FloatingPointError):
+    """An operation made a NaN or an infinity.
+
+    Attributes:
+        operation: its name.
+        phase: "forward" or "backward".
+        scope: where in the model, such as `decoder/step 7/attention`; empty outside any scope.
+        site: the line that called the operation, or the backward pass; None if unknown.
+        forward_site: for the backward pass, the line that had called the operation; None if unknown.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        operation: str,
+        phase: str,
+        scope: str,
+        site: Site | None,
+        forward_site: Site | None,
+    ) -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.phase = phase
+        self.scope = scope
+        self.site = site
+        self.forward_site = forward_site
+
+
+@contextmanager
+def detect_anomaly() -> Iterator[None]:
+    """Inside, the first operation that makes a NaN or an infinity out of finite numbers raises
+    `AnomalyError`.
+
+    So does one that makes a NaN out of infinities, and a rule that makes either in the backward pass. The
+    error names the operation, its scope, the shapes and ranges of what it was given, and the lines of code
+    that called it. Plain numpy warnings for the same are silenced meanwhile. Costs a look at every value; for
+    the search, not for training.
+    """
+    with changed_mode(watcher=_Finder()), np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        yield
+
+
+class _Finder:
+    """The watcher behind `detect_anomaly`; it remembers where living tensors were computed."""
+
+    def __init__(self) -> None:
+        # By identity: a WeakKeyDictionary would compare tensors, entry by entry.
+        self._sites: dict[int, tuple[weakref.ref[Tensor], Site]] = {}
+
+    def forward(self, output: Tensor, primitive: Primitive, arrays: Sequence[Any]) -> None:
+        """Raises if `output` is the first that is not finite; else notes the line that called."""
+        site = _calling_line()
+        bad = _new_fault(output.data, arrays)
+        if bad:
+            scope = _scope_path(thread.mode.scope)
+            message = [f"{primitive.name} made {bad}{_within(scope)}, in the forward pass"]
+            message += _described([(f"input {i}", array) for i, array in enumerate(arrays)])
+            message += [f"  output: {_range(output.data)}", f"  called at {site or 'an unknown line'}"]
+            raise AnomalyError("\n".join(message), primitive.name, "forward", scope, site, None)
+        if site is not None:
+            key, sites = id(output), self._sites
+            sites[key] = (weakref.ref(output, lambda _: sites.pop(key, None)), site)
+
+    def backward(self, output: Tensor, slot: int, upstream: Any, gradient: Any) -> None:
+        """Raises if the gradient is the first that is not finite."""
+        upstream, gradient = _array(upstream), _array(gradient)
+        primitive = output._primitive
+        assert primitive is not None
+        if not np.isfinite(upstream).all():
+            self._raise_backward(
+                output,
+                f"the sum of the gradients for the output of {primitive.name} has {_fault(upstream)}",
+                [("gradient", upstream)],
+            )
+        bad = _new_fault(gradient, [upstream, *output._arrays])
+        if bad:
+            given = [(f"input {i}", array) for i, array in enumerate(output._arrays)]
+            self._raise_backward(
+                output,
+                f"the rule of {primitive.name} for its input number {slot} made {bad}",
+                [*given, ("output", output.data), ("upstream gradient", upstream), ("gradient", gradient)],
+            )
+
+    def _raise_backward(self, output: Tensor, what: str, arrays: Sequence[tuple[str, Any]]) -> None:
+        assert output._primitive is not None
+        scope, site = _scope_path(output._scope), _calling_line()
+        _, made = self._sites.get(id(output), (None, None))
+        message = [f"{what}{_within(scope)}, in the backward pass", *_described(arrays)]
+        message += [f"  forward called at {made or 'a line outside detect_anomaly'}"]
+        message += [f"  backward called at {site or 'an unknown line'}"]
+        raise AnomalyError("\n".join(message), output._primitive.name, "backward", scope, site, made)
+
+
+def _new_fault(value: np.ndarray, given: Sequence[Any]) -> str:
+    """What `value` has that nothing `given` explains, as words; empty if nothing."""
+    if value.dtype.kind not in "fc" or np.isfinite(value).all():
+        return ""
+    floating = [x for x in map(np.asarray, given) if x.dtype.kind in "fc"]
+    has_nan = bool(np.isnan(value).any())
+    if any(np.isnan(x).any() for x in floating) or (not has_nan and any(np.isinf(x).any() for x in floating)):
+        return ""
+    return _fault(value)
+
+
+def _fault(value: np.ndarray) -> str:
+    nans, infinities = int(np.isnan(value).sum()), int(np.isinf(value).sum())
+    parts = [f"{count} {name}" for count, name in ((nans, "NaN"), (infinities, "infinite")) if count]
+    return f"{' and '.join(parts)} of {value.size} entries"
+
+
+def _array(value: Any) -> np.ndarray:
+    if isinstance(value, Tensor):
+        return value.data
+    return value.value() if isinstance(value, Product) else np.asarray(value)
+
+
+def _described(arrays: Sequence[tuple[str, Any]]) -> list[str]:
+    return [f"  {name}: {_range(np.asarray(array))}" for name, array in arrays if array is not None]
+
+
+def _range(array: np.ndarray) -> str:
+    """Shape, dtype and the range of the finite entries, with the number of others."""
+    text = f"shape {array.shape}, {array.dtype}"
+    if array.dtype.kind not in "fciub" or not array.size:
+        return text
+    values = np.real(array)
+    finite = values[np.isfinite(values)]
+    if finite.size:
+        text += f", from {finite.min():.6g} to {finite.max():.6g}"
+    return text if finite.size == array.size else f"{text}, {_fault(array)}"
+
+
+def _within(scope: str) -> str:
+    return f" in {scope}" if scope else ""
+
+
+def _scope_path(scope: Any) -> str:
+    return "" if scope is None else str(scope.path())
+
+
+def _calling_line() -> Site | None:
+    """The innermost line outside the package; within the command, the innermost outside `_INNER`."""
+    inside: Any = None
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        file = os.path.abspath(frame.f_code.co_filename)
+        if not file.startswith(_PACKAGE):
+            if not _is_machinery(file):
+                break
+        elif inside is None and not file.startswith(_INNER):
+            inside = frame
+        frame = frame.f_back
+    frame = frame or inside
+    if frame is None:
+        return None
+    file = frame.f_code.co_filename
+    return Site(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip())
+
+
+def _is_machinery(file: str) -> bool:
+    """Whether a frame outside the package is Python's own way of calling, not somebody's code."""
+    return os.path.basename(file) in ("contextlib.py", "runpy.py") or file.startswith("<frozen")

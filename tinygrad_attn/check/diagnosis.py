@@ -1,0 +1,97 @@
+"""What is likely to be wrong with a gradient that differs from its numeric value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tinygrad_attn.check.compare import Comparison
+
+_ALIKE = 1e-6
+
+
+def causes(comparison: Comparison, which: int, wrong: Sequence[int]) -> tuple[str, dict[int, str]]:
+    """The likely cause for a whole gradient, and those for its `wrong` entries; empty if unknown."""
+    analytic, numeric = comparison.analytic[which], comparison.numeric[which]
+    single = {place: _of_entry(comparison, which, place) for place in wrong}
+    bad = int(np.count_nonzero(~np.isfinite(analytic)))
+    if bad:
+        return f"{bad} of {analytic.size} entries of the gradient are not finite", single
+    if not np.isfinite(numeric).all():
+        return "the function has no finite derivative here", single
+    return _of_whole(comparison, which, len(wrong)), single
+
+
+def _of_entry(comparison: Comparison, which: int, place: int) -> str:
+    found = comparison.slopes.get((which, place))
+    if found is None:
+        return ""
+    if found.kink:
+        return "outside the one-sided derivatives"
+    if comparison.found.method == "central" and not found.settled and not np.isfinite(found.error):
+        return "no finite values beside this point"
+    if comparison.found.method == "central" and not found.settled:
+        return (
+            f"central differences do not converge (± {found.error:.1e}): a noisy or discontinuous function?"
+        )
+    return ""
+
+
+def _of_whole(comparison: Comparison, which: int, wrong: int) -> str:
+    analytic, numeric = comparison.analytic[which], comparison.numeric[which]
+    shape = comparison.objective.arrays[which].shape
+    if not analytic.any():
+        if comparison.order == 2:
+            return "zero: the second derivative is cut off (a rule that works on .data instead of tensors?)"
+        return "zero: a rule that returns zeros or nothing, or a value detached on the way (.data, .detach())"
+    if _alike(analytic, -numeric):
+        return "the sign is wrong: minus the right value everywhere"
+    factor = float(analytic @ numeric / (numeric @ numeric)) if numeric.any() else 0.0
+    if factor and _alike(analytic, factor * numeric):
+        return f"{factor:.10g} times the right value everywhere{_length_hint(factor, shape)}"
+    if analytic.size == int(np.prod(shape, dtype=np.int64)):
+        rearranged = _rearranged(analytic.reshape(shape), numeric.reshape(shape))
+        if rearranged:
+            return rearranged
+    for other, name in enumerate(comparison.objective.names):
+        if other == which or comparison.objective.arrays[other].shape != shape:
+            continue
+        if _alike(analytic, comparison.numeric[other]) and _alike(comparison.analytic[other], numeric):
+            return f"exchanged with the gradient of {name}"
+    if comparison.objective.ignores_upstream(which):
+        return "does not depend on the upstream gradient: a rule that leaves out its factor g?"
+    if comparison.order == 2:
+        return "the second derivative differs: a rule that treats an input, its output or g as a constant?"
+    return (
+        ""
+        if wrong == analytic.size
+        else f"{wrong} of the {analytic.size} entries looked at differ, the others agree"
+    )
+
+
+def _rearranged(analytic: np.ndarray, numeric: np.ndarray) -> str:
+    if analytic.ndim >= 2:
+        if analytic.shape[-1] == analytic.shape[-2] and _alike(np.swapaxes(analytic, -1, -2), numeric):
+            return "transposed: the right values with the last two axes exchanged"
+        if analytic.ndim == 2 and _alike(analytic.reshape(analytic.shape[::-1]).T, numeric):
+            return "transposed: the right values in the order of the transposed matrix"
+    for axis in range(analytic.ndim):
+        if analytic.shape[axis] > 1 and _alike(np.flip(analytic, axis), numeric):
+            return f"reversed along axis {axis}"
+    return ""
+
+
+def _length_hint(factor: float, shape: tuple[int, ...]) -> str:
+    for axis, size in enumerate(shape):  # a factor of two has too many other reasons
+        if size > 2 and _alike(np.array([factor]), np.array([size])):
+            return f" ({size} is the length of axis {axis}: a sum for a mean?)"
+        if size > 2 and _alike(np.array([factor]), np.array([1 / size])):
+            return f" ({size} is the length of axis {axis}: a mean for a sum?)"
+    return ""
+
+
+def _alike(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool(np.abs(a - b).max(initial=0.0) <= _ALIKE * np.abs(b).max(initial=0.0))
