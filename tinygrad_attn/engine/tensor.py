@@ -514,6 +514,14 @@ def leaf(array: Any, name: str | None = None) -> Tensor:
     return tensor
 
 
+def expose(x: Any, name: str) -> Any:
+    """Gives a computed tensor its name in the papers, and lets it keep its gradient for whoever wants to read it."""
+    if isinstance(x, Tensor):
+        x.name = name
+        x._keeps = x._tracked
+    return x
+
+
 def value_of(x: Any) -> Any:
     """The array of a tensor; anything else as it is."""
     return x.data if isinstance(x, Tensor) else x

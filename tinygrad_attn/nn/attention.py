@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.layers import check_width
-from tinygrad_attn.nn.module import Module, expose
+from tinygrad_attn.nn.module import Module
 from tinygrad_attn.ops import getitem, softmax
 from tinygrad_attn.ops.attention import additive_scores, dot_scores, weighted_sum
 from tinygrad_attn.ops.linear import linear

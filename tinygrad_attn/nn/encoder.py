@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.cells import make_cell
-from tinygrad_attn.nn.layers import check_width
-from tinygrad_attn.nn.module import Module, expose
+from tinygrad_attn.nn.checks import check_lengths, check_width, numbers
+from tinygrad_attn.nn.module import Module
 from tinygrad_attn.ops import getitem
 from tinygrad_attn.ops.sequence import bidirectional
 
@@ -54,13 +55,15 @@ class BidirectionalEncoder(Module):
         """x (B, T, input), lengths (B,) from 1 to T, or None where nothing is padded.
 
         Raises:
-            ValueError: if the shapes do not fit, or a length is not from 1 to T.
+            ValueError: if the shapes do not fit, T is 0, or a length is not from 1 to T.
         """
-        if x.ndim != 3:
-            raise ValueError(f"BidirectionalEncoder: input has shape {x.shape}, expected (batch, steps, features)")
-        check_width("BidirectionalEncoder: input", x, self.forward_cell.weight_ih.shape[1])
+        title, size = self._title(), self.forward_cell.weight_ih.shape[1]
+        x = numbers(x, self.forward_cell.weight_ih)
+        if x.ndim != 3 or not x.shape[1]:
+            raise ValueError(f"{title}: input has shape {x.shape}, expected (batch, steps, {size}) with at least one step")
+        check_width(f"{title}: input", x, size)
         batch, steps, _ = x.shape
-        lengths = np.full(batch, steps) if lengths is None else check_lengths(lengths, batch, steps)
+        lengths = np.full(batch, steps) if lengths is None else check_lengths(title, lengths, batch, steps)
         mask = np.arange(steps) < lengths[:, None]
         weights = (*self.forward_cell.weights(), *self.backward_cell.weights())
         annotations = expose(bidirectional(x, mask, *weights, cell=self.forward_cell.kind), "h")
@@ -71,14 +74,3 @@ class BidirectionalEncoder(Module):
             getitem(annotations, (slice(None), 0, slice(size, None))),
             mask,
         )
-
-
-def check_lengths(lengths: Any, batch: int, steps: int) -> np.ndarray:
-    """The lengths as an array of integers. Raises ValueError unless there is one for each row, from 1 to `steps`."""
-    lengths = np.asarray(lengths.data if isinstance(lengths, Tensor) else lengths)
-    if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
-        raise ValueError(f"lengths: expected {batch} integers, got shape {lengths.shape} of {lengths.dtype}")
-    if batch and not (lengths.min() >= 1 and lengths.max() <= steps):
-        wrong = lengths[(lengths < 1) | (lengths > steps)][0]
-        raise ValueError(f"lengths: {wrong} is not from 1 to the {steps} steps of the batch")
-    return lengths

@@ -161,8 +161,8 @@ class Seq2Seq(Module):
 
     def loss(self, batch: BatchLike) -> Tensor:
         """The mean cross-entropy, in nats, over the target tokens of the batch that are not PAD."""
-        output = self.forward(batch.source, batch.lengths, batch.target_in)
-        loss = cross_entropy(output.logits, batch.target_out, ignore_index=PAD)
+        logits = self.decoder.logits(self.target_embedding(batch.target_in), self.encode(batch.source, batch.lengths))
+        loss = cross_entropy(logits, batch.target_out, ignore_index=PAD)
         loss.name = "loss"
         return loss
 

@@ -25,7 +25,8 @@ STEPS: dict[str, Any] = {
 }
 
 
-def _step(cell: str, x: Any, state: tuple[Any, ...], weights: Sequence[Any]) -> tuple[Any, ...]:
+def step_of(cell: str, x: Any, state: tuple[Any, ...], weights: Sequence[Any]) -> tuple[Any, ...]:
+    """One step of the cell called `cell`: the new state, (h,) or for an LSTM (h, c)."""
     if cell == "lstm":
         return lstm_cell(x, *state, *weights)
     operation = {"rnn": rnn_cell, "gru": gru_cell, "reset_before_gru": reset_before_gru_cell}[cell]
@@ -39,7 +40,7 @@ def _direction(x: Any, weights: Sequence[Any], mask: np.ndarray, cell: str, time
     states: list[Any] = [None] * len(times)
     for t in times:
         with scope(f"step {t}"):
-            new = _step(cell, x[:, t], state, weights)
+            new = step_of(cell, x[:, t], state, weights)
             here = mask[:, t, None]
             if here.all():
                 state = new
