@@ -1,0 +1,76 @@
+"""The command as a whole: which commands there are, and what their errors become."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from tinygrad_attn import __version__
+from tinygrad_attn.cli import predict, train
+from tinygrad_attn.cli.parser import CHECK_FAILED, INTERRUPTED, OK, WRONG_USE, Parser, say
+from tinygrad_attn.errors import UserError
+from tinygrad_attn.optim import NonFiniteError
+
+_DESCRIPTION = """\
+Train small encoder-decoder models with attention, and see where they look.
+
+  tinygrad-attn train reverse --out runs/reverse      learn to reverse digits, in half a minute
+  tinygrad-attn predict runs/reverse "1 2 3"          use what was trained
+  tinygrad-attn train words.tsv --minutes 10          learn from pairs, source<TAB>target a line
+"""
+
+_EPILOG = """\
+Results go to standard output, progress and messages to standard error. Exit codes: 0 fine, 1 a check failed,
+2 wrong use or input, 130 interrupted.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with `argv`, by default that of the process; the exit code."""
+    parser = Parser(prog="tinygrad-attn", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"tinygrad-attn {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for module in (train, predict):
+        module.add_parser(commands)
+    _never_fail_to_encode()
+    try:
+        arguments = parser.parse_args(argv)
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
+    except SystemExit as error:  # argparse's way to end, after --help too
+        return error.code if isinstance(error.code, int) else WRONG_USE
+    except NonFiniteError as error:
+        say(f"error: {error}")
+        return CHECK_FAILED
+    except UserError as error:
+        say(f"error: {error}")
+        return WRONG_USE
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
+        _discard_output()
+        return OK
+    except OSError as error:
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        say(f"error: {where}{error.strerror or error}")
+        return WRONG_USE
+    except MemoryError:
+        say("error: not enough memory; choose smaller sizes")
+        return WRONG_USE
+    except KeyboardInterrupt as error:
+        say(str(error) or "interrupted")
+        return INTERRUPTED
+
+
+def _never_fail_to_encode() -> None:
+    """A character that the terminal does not have is written as an escape, and not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):  # a stream that tests or notebooks put there
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _discard_output() -> None:
+    """What is still in the buffer goes nowhere, so that Python does not complain about it when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,32 @@
+"""What the commands share: a parser whose errors are one line, and how messages are said."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import NoReturn
+
+OK, CHECK_FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+"""The exit codes."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, takes no abbreviations and keeps the layout of texts."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__(
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **settings,  # type: ignore[arg-type]
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and exit with code 2."""
+        say(f"error: {message} (see {self.prog} --help)")
+        sys.exit(WRONG_USE)
+
+
+def say(message: str) -> None:
+    """A message to the user, on standard error; it has one line, whatever is in it."""
+    line = " ".join(message.splitlines())
+    print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)

@@ -1,0 +1,65 @@
+"""Named arrays with a note, in one safetensors file that tells when it was damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tinygrad_attn.errors import CheckpointError
+
+_KEY = "tinygrad_attn"
+"""The one entry of the file's metadata. Several would come in an order that changes from process to process."""
+
+
+def pack(arrays: Mapping[str, np.ndarray], note: Mapping[str, Any]) -> bytes:
+    """The content of a safetensors file of `arrays`, with `note` (plain JSON) and a digest of both as metadata."""
+    from safetensors.numpy import save
+
+    text = json.dumps(note, sort_keys=True, allow_nan=False)
+    entry = json.dumps({"sha256": _digest(arrays, text), "note": text})
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, {_KEY: entry})
+
+
+def unpack(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the note of the file `path`.
+
+    Raises CheckpointError, naming the file, if it is missing, unreadable, damaged or of another program.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    path = os.fspath(path)
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror or error}") from error
+    try:
+        arrays = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    # The library reports damage in the header by errors of several kinds.
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise CheckpointError(f"{path}: damaged, or no safetensors file") from error
+    try:
+        entry = json.loads(header["__metadata__"][_KEY])
+        text, digest = entry["note"], entry["sha256"]
+        note = json.loads(text)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: not written by tinygrad_attn") from error
+    if digest != _digest(arrays, text):
+        raise CheckpointError(f"{path}: damaged, its content is not what was written")
+    return arrays, note
+
+
+def _digest(arrays: Mapping[str, np.ndarray], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -1,0 +1,223 @@
+"""The settings of a run: what the model is, how it is trained; both plain numbers and words, kept as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import Field, asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tinygrad_attn.data import Dataset, Pairs
+from tinygrad_attn.errors import UserError
+from tinygrad_attn.nn import Seq2Seq, initialise_as_paper
+
+
+class ConfigError(UserError, ValueError):
+    """A setting that is impossible, or that does not go with another."""
+
+
+Check = Callable[[str, Any], None]
+Settings = TypeVar("Settings", "ModelConfig", "TrainingConfig")
+
+
+def _one_of(*choices: str) -> Check:
+    def check(name: str, value: Any) -> None:
+        if value not in choices:
+            raise ConfigError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
+
+    return check
+
+
+def _count(least: int = 1) -> Check:
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError(f"{name} is {value!r}, expected an integer of at least {least}")
+
+    return check
+
+
+def _number(low: float, high: float = math.inf, *, above: bool = False, below: bool = False) -> Check:
+    def check(name: str, value: Any) -> None:
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if (
+            not fits
+            or not (low < value if above else low <= value)
+            or not (value < high if below else value <= high)
+        ):
+            bounds = f"{'above' if above else 'of at least'} {low:g}"
+            if high < math.inf:
+                bounds += f" and {'below' if below else 'at most'} {high:g}"
+            raise ConfigError(f"{name} is {value!r}, expected a number {bounds}")
+
+    return check
+
+
+def _truth(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} is {value!r}, expected true or false")
+
+
+def _setting(default: Any, check: Check, what: str, *, optional: bool = False) -> Any:
+    """A field of a settings class, with the check of its value and a sentence that says what it is."""
+    return field(default=default, metadata={"check": check, "what": what, "optional": optional})
+
+
+class _Checked:
+    """Checks every field when made, by the check that is declared with it."""
+
+    def __post_init__(self) -> None:
+        for declared in _fields(type(self)):
+            value = getattr(self, declared.name)
+            if value is not None or not declared.metadata["optional"]:
+                declared.metadata["check"](declared.name, value)
+
+
+@dataclass(frozen=True)
+class ModelConfig(_Checked):
+    """What the model is; see `Seq2Seq` for what each part does. `describe_settings` lists the fields."""
+
+    attention: str = _setting(
+        "additive",
+        _one_of("additive", "dot", "scaled", "general", "concat", "none"),
+        "the score that compares a decoder state with an annotation",
+    )
+    query: str = _setting(
+        "previous", _one_of("previous", "current"), "which state asks: s_{i-1} (Bahdanau) or s_i (Luong)"
+    )
+    cell: str = _setting("gru", _one_of("gru", "lstm", "rnn"), "the recurrent cell of encoder and decoder")
+    embedding: int = _setting(32, _count(), "width of the embeddings of both sides")
+    hidden: int = _setting(64, _count(), "width of the decoder's state, and of each direction of the encoder")
+    attention_size: int | None = _setting(
+        None,
+        _count(),
+        "inner width of the additive and concat scores; that of the state if not given",
+        optional=True,
+    )
+    dropout: float = _setting(0.0, _number(0, 1, below=True), "probability of dropping an entry in training")
+    init: str = _setting(
+        "default", _one_of("default", "paper"), "initial values: PyTorch's, or Bahdanau's B.1"
+    )
+    input_feeding: bool = _setting(
+        False, _truth, "feed the attentional state to the next step (query current)"
+    )
+    output_layer: str = _setting(
+        "linear",
+        _one_of("linear", "maxout"),
+        "the layer before the softmax; maxout is the paper's deep output",
+    )
+    reset_after: bool = _setting(
+        True, _truth, "the GRU resets after its recurrent product (PyTorch), not before (paper)"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.attention in ("dot", "scaled") and self.hidden % 2:
+            raise ConfigError(
+                f"hidden is {self.hidden}, expected an even number: {self.attention} attention needs annotations "
+                "(two directions of half the width) as wide as the state"
+            )
+        if self.input_feeding and self.query != "current":
+            raise ConfigError("input_feeding needs query current, which has the state that is fed")
+        if self.output_layer == "maxout" and self.query != "previous":
+            raise ConfigError("output_layer maxout needs query previous, whose output layer it is")
+        if not self.reset_after and self.cell != "gru":
+            raise ConfigError(f"reset_after false needs cell gru; {self.cell} has no reset gate")
+
+    def build(self, source_size: int, target_size: int, rng: np.random.Generator) -> Seq2Seq:
+        """The model with initial values from `rng`, which dropout draws from later.
+
+        Dot products compare state and annotation directly, so there each direction of the encoder has half the width.
+        """
+        model = Seq2Seq(
+            source_size,
+            target_size,
+            self.embedding,
+            self.hidden,
+            self.attention,
+            self.cell,
+            self.query,
+            attention_size=self.attention_size,
+            encoder_hidden_size=self.hidden // 2 if self.attention in ("dot", "scaled") else None,
+            input_feeding=self.input_feeding,
+            output=self.output_layer,
+            reset_after=self.reset_after,
+            dropout=self.dropout,
+            rng=rng,
+        )
+        if self.init == "paper":
+            initialise_as_paper(model, rng)
+        return model
+
+
+@dataclass(frozen=True)
+class TrainingConfig(_Checked):
+    """How the model is trained. `describe_settings` lists the fields.
+
+    Training ends when the budget is used up, of steps or of minutes, whichever is given (or comes first).
+    """
+
+    steps: int | None = _setting(None, _count(), "the budget in steps", optional=True)
+    minutes: float | None = _setting(None, _number(0, above=True), "the budget in minutes", optional=True)
+    batch: int = _setting(64, _count(), "sequences in a batch")
+    optimiser: str = _setting("adam", _one_of("adam", "sgd", "adadelta"), "the rule of the updates")
+    lr: float = _setting(2e-3, _number(0, above=True), "the highest learning rate")
+    schedule: str = _setting(
+        "cosine", _one_of("constant", "linear", "cosine"), "how the learning rate falls over the budget"
+    )
+    warmup: float = _setting(
+        0.0, _number(0, 1, below=True), "share of the budget in which the learning rate rises from 0"
+    )
+    lr_end: float = _setting(
+        0.02, _number(0, 1), "share of the learning rate that is left at the end of the budget"
+    )
+    clip: float = _setting(1.0, _number(0, above=True), "largest global norm of the gradient")
+    seed: int = _setting(0, _count(0), "fixes initial values, data and dropout")
+    log_every: int = _setting(50, _count(), "steps between rows of training figures")
+    evaluate_every: int = _setting(500, _count(), "steps between evaluations on the development set")
+    development: int = _setting(1000, _count(), "sequences of the development set that are evaluated")
+    stop_when_solved: bool = _setting(
+        True, _truth, "stop once every development sequence is right, at two evaluations in a row"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps is None and self.minutes is None:
+            raise ConfigError("neither steps nor minutes are given, expected a budget")
+
+
+def describe_settings(kind: type[ModelConfig] | type[TrainingConfig]) -> dict[str, str]:
+    """What each setting means, by name."""
+    return {declared.name: declared.metadata["what"] for declared in _fields(kind)}
+
+
+def settings_from_json(kind: type[Settings], content: Any, where: str) -> Settings:
+    """The settings that `dataclasses.asdict` gave; ConfigError, naming `where`, for anything else."""
+    names = {declared.name for declared in _fields(kind)}
+    if not isinstance(content, Mapping) or set(content) != names:
+        came = sorted(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+        raise ConfigError(f"{where}: keys {came}, expected {sorted(names)}")
+    try:
+        return kind(**content)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def settings_to_json(settings: ModelConfig | TrainingConfig) -> dict[str, Any]:
+    """A plain dictionary for `json`; `settings_from_json` is its inverse."""
+    return asdict(settings)
+
+
+def default_settings(data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
+    """Settings that suit the data: a toy task in half a minute, pairs of real words in ten."""
+    if isinstance(data, Pairs):
+        return (
+            ModelConfig(embedding=64, hidden=192, attention_size=128),
+            TrainingConfig(minutes=10.0, evaluate_every=1000, log_every=100),
+        )
+    return ModelConfig(), TrainingConfig(steps=2500, lr=5e-3, evaluate_every=100)
+
+
+def _fields(kind: Any) -> tuple[Field[Any], ...]:
+    return fields(kind)

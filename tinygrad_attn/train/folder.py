@@ -1,0 +1,205 @@
+"""The folder of a run, and the names of what is in it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinygrad_attn.data import Dataset, Vocabulary
+from tinygrad_attn.errors import CheckpointError
+from tinygrad_attn.files import TEMPORARY_PREFIX, write_atomically
+from tinygrad_attn.train.arrays import pack, unpack
+from tinygrad_attn.train.checkpoint import Checkpoints
+from tinygrad_attn.train.config import (
+    ModelConfig,
+    TrainingConfig,
+    settings_from_json,
+    settings_to_json,
+)
+
+FORMAT = "tinygrad_attn run 1"
+
+_CONFIG = "config.json"
+_CONTENT = (
+    "vocab.json",
+    "metrics.jsonl",
+    "model.safetensors",
+    "checkpoint",
+    "alignment.svg",
+    "loss.svg",
+    "graph.svg",
+    "report.html",
+    _CONFIG,  # last: while it is there, the folder is known as a run
+)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What `config.json` holds: all that decides how a run goes."""
+
+    data: Mapping[str, Any]
+    """What the data set says of itself; see `from_description`."""
+    model: ModelConfig
+    training: TrainingConfig
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary for `json`."""
+        return {
+            "format": FORMAT,
+            "data": dict(self.data),
+            "model": settings_to_json(self.model),
+            "training": settings_to_json(self.training),
+        }
+
+    def identity(self) -> str:
+        """A digest that is the same for the same settings and data, wherever the files of the data lie."""
+        content = self.to_json()
+        content["data"] = _without_paths(content["data"])
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class RunFolder:
+    """Reads and writes the files of one run; each appears whole or not at all."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], config: RunConfig, *, overwrite: bool = False) -> RunFolder:
+        """A new run folder, with its `config.json`.
+
+        Raises CheckpointError if the folder holds a run, unless `overwrite`, or anything else, in any case.
+        """
+        folder = cls(path)
+        try:
+            found = [name for name in os.listdir(path) if not name.startswith(TEMPORARY_PREFIX)]
+        except FileNotFoundError:
+            found = []
+        except NotADirectoryError:
+            raise CheckpointError(f"{path}: a file, expected a folder for the run") from None
+        if found:
+            if not folder._is_run():
+                raise CheckpointError(f"{path}: a folder that is not a run, expected an empty or new one")
+            if not overwrite:
+                raise CheckpointError(
+                    f"{path}: holds a run already; continue it with --resume, replace it with --overwrite, "
+                    "or choose another folder with --out"
+                )
+            folder._remove_run()
+        os.makedirs(path, exist_ok=True)
+        folder._write_json(_CONFIG, config.to_json())
+        return folder
+
+    def config(self) -> RunConfig:
+        """The settings of the run. Raises CheckpointError if there is no run, or its `config.json` is damaged."""
+        content = self._read_json(_CONFIG)
+        if not isinstance(content, Mapping) or content.get("format") != FORMAT:
+            raise CheckpointError(f"{self.path / _CONFIG}: not the settings of a run ({FORMAT!r})")
+        where = str(self.path / _CONFIG)
+        if not isinstance(content.get("data"), Mapping):
+            raise CheckpointError(f"{where}: it does not say which data the run uses")
+        return RunConfig(
+            content["data"],
+            settings_from_json(ModelConfig, content.get("model"), f"{where}: model"),
+            settings_from_json(TrainingConfig, content.get("training"), f"{where}: training"),
+        )
+
+    def checkpoints(self, config: RunConfig) -> Checkpoints:
+        """The checkpoints of the run."""
+        return Checkpoints(self.path / "checkpoint", config.identity())
+
+    def write_vocabularies(self, data: Dataset) -> None:
+        """Write `vocab.json`."""
+        sides = {"source": data.source_vocabulary, "target": data.target_vocabulary}
+        self._write_json("vocab.json", {side: vocabulary.to_json() for side, vocabulary in sides.items()})
+
+    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        """The vocabularies of source and target."""
+        content = self._read_json("vocab.json")
+        path = self.path / "vocab.json"
+        if not isinstance(content, Mapping) or set(content) != {"source", "target"}:
+            raise CheckpointError(f"{path}: expected the vocabularies of source and target")
+        try:
+            return Vocabulary.from_json(content["source"]), Vocabulary.from_json(content["target"])
+        except ValueError as error:
+            raise CheckpointError(f"{path}: {error}") from None
+
+    def write_weights(self, weights: Mapping[str, np.ndarray], step: int) -> None:
+        """Write `model.safetensors`, the best weights, which are those after `step`."""
+        write_atomically(self.path / "model.safetensors", pack(weights, {"step": step}))
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The best weights. Raises CheckpointError if there are none yet, or they are damaged."""
+        path = self.path / "model.safetensors"
+        if not path.exists():
+            raise CheckpointError(
+                f"{path}: not there; train first, or go on with train --resume --out {self.path}"
+            )
+        return unpack(path)[0]
+
+    def write_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write `metrics.jsonl`, one JSON object a line."""
+        lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
+        write_atomically(self.path / "metrics.jsonl", "".join(lines))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of `metrics.jsonl`; none if it is not there yet."""
+        path = self.path / "metrics.jsonl"
+        try:
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path}: damaged or unreadable ({error})") from error
+        if not all(isinstance(row, dict) and {"event", "step"} <= set(row) for row in rows):
+            raise CheckpointError(f"{path}: a row without event or step")
+        return rows
+
+    def _is_run(self) -> bool:
+        with contextlib.suppress(CheckpointError):
+            content = self._read_json(_CONFIG)
+            return isinstance(content, Mapping) and str(content.get("format", "")).startswith(
+                "tinygrad_attn run"
+            )
+        return False
+
+    def _remove_run(self) -> None:
+        """Remove what a run writes, and nothing else that someone may have put beside it."""
+        for name in _CONTENT:
+            path = self.path / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+        write_atomically(self.path / name, text + "\n")
+
+    def _read_json(self, name: str) -> Any:
+        path = self.path / name
+        if not self.path.is_dir():
+            raise CheckpointError(f"{self.path}: no such folder, expected the folder of a run")
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CheckpointError(f"{self.path}: not the folder of a run, it has no {name}") from None
+        except OSError as error:
+            raise CheckpointError(f"{path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(f"{path}: damaged ({error})") from None
+
+
+def _without_paths(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_paths(entry) for key, entry in value.items() if key != "path"}
+    return value

@@ -1,0 +1,75 @@
+"""The alignment as a picture: which source tokens each target token looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinygrad_attn.viz.labels import checked_weights, shown
+from tinygrad_attn.viz.picture import new_picture, settings
+
+if TYPE_CHECKING:
+    from tinygrad_attn.viz.picture import Picture
+
+_CELL, _MOST = 0.34, 12.0  # inches: a cell, and the longest side of the matrix
+
+
+def heatmap(
+    weights: Any, source: Sequence[str], target: Sequence[str], *, title: str | None = None
+) -> Picture:
+    """The matrix of weights, source tokens on x, target tokens on y, grey from 0 (black) to 1 (white) as in
+    Bahdanau et al. 2015, figure 3. Entries below 0 or above 1, such as those of ∂loss/∂α, are drawn from blue over
+    white to red instead, with a scale.
+
+    Args:
+        weights: (len(target), len(source)), an array or a Tensor: row i holds α of output token i.
+        source: the source tokens, without padding.
+        target: the output tokens, without what stands after the end.
+        title: text above the picture.
+
+    Returns:
+        A matplotlib Figure that shows itself in a notebook; `.save(path)` writes SVG, PNG or PDF.
+
+    Raises:
+        ValueError: if the shape does not match the tokens, or an entry is not finite.
+        TypeError: for tokens that are not strings.
+    """
+    array = checked_weights(weights, source, target, "heatmap")
+    rows, columns = array.shape
+    cell = min(_CELL, _MOST / max(rows, columns))
+    labels = [shown(token) for token in source], [shown(token) for token in target]
+    room = [0.4 + 0.09 * max(len(label) for label in side) for side in labels]  # inches for the names
+    upright = max(len(label) for label in labels[0]) * 0.09 > cell
+    signed = bool(array.min() < -1e-6 or array.max() > 1 + 1e-6)
+    with settings():
+        width, height = columns * cell + room[1] + 0.3, rows * cell + (room[0] if upright else 0.5) + 0.3
+        picture = new_picture(max(width, 1.6) + 0.8 * signed, max(height, 1.2) + (0.3 if title else 0))
+        axes = picture.add_subplot()
+        largest = float(np.abs(array).max()) if signed else 1.0
+        image = axes.imshow(
+            array,
+            cmap="RdBu_r" if signed else "gray",
+            vmin=-largest if signed else 0.0,
+            vmax=largest,
+            interpolation="nearest",
+            aspect="equal",
+        )
+        size = min(10.0, 50 * cell)
+        axes.xaxis.tick_top()
+        axes.set_xticks(
+            range(columns), labels[0], rotation=90 if upright else 0, fontsize=size, parse_math=False
+        )
+        axes.set_yticks(range(rows), labels[1], fontsize=size, parse_math=False)
+        axes.tick_params(length=0)
+        if cell >= 0.15:  # thin lines between the cells
+            axes.set_xticks(np.arange(-0.5, columns), minor=True)
+            axes.set_yticks(np.arange(-0.5, rows), minor=True)
+            axes.grid(which="minor", color="#666666", linewidth=0.4)
+            axes.tick_params(which="minor", length=0)
+        if signed:
+            picture.colorbar(image, ax=axes, shrink=0.8)
+        if title:
+            axes.set_title(title, fontsize=10, parse_math=False)
+    return picture

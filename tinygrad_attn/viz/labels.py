@@ -1,0 +1,57 @@
+"""Tokens as they are shown: literally, but for what would be invisible or would steer a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinygrad_attn.engine import Tensor
+
+
+def shown(token: str) -> str:
+    """`token` with spaces and control characters replaced by visible signs."""
+    return "".join(_visible(character) for character in token) or "∅"
+
+
+def _visible(character: str) -> str:
+    if character == " ":
+        return "␣"
+    number = ord(character)
+    if number < 0x20:
+        return chr(0x2400 + number)  # Unicode's pictures of the control characters
+    if number == 0x7F:
+        return "␡"
+    # Other controls, marks that change the direction of what follows, halves of pairs, and no characters at all.
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp") and number != 0x200D:
+        return "\ufffd"
+    return character
+
+
+def checked_weights(weights: Any, source: Sequence[str], target: Sequence[str], name: str) -> np.ndarray:
+    """`weights` as a float array (target, source).
+
+    Raises ValueError, naming the function `name`, unless there is a row for each target token, a column for each
+    source token, and every entry is a finite number; TypeError for tokens that are no sequences of strings.
+    """
+    array = np.asarray(weights.data if isinstance(weights, Tensor) else weights)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name}: weights have dtype {array.dtype}, expected numbers")
+    for side, tokens in (("source", source), ("target", target)):
+        if isinstance(tokens, Tensor) or not all(isinstance(token, str) for token in tokens):
+            raise TypeError(f"{name}: {side} holds {tokens!r}, expected strings; decode ids first")
+        if not len(tokens):
+            raise ValueError(f"{name}: {side} is empty, expected at least one token")
+    if array.shape != (len(target), len(source)):
+        raise ValueError(
+            f"{name}: weights have shape {array.shape}, expected ({len(target)}, {len(source)}): a row for each of the "
+            f"{len(target)} target tokens, a column for each of the {len(source)} source tokens"
+        )
+    if not np.isfinite(array).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(
+            f"{name}: the weight at row {row}, column {column} is {array[row, column]}, expected a number"
+        )
+    return array.astype(float)

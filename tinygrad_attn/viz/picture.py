@@ -1,0 +1,116 @@
+"""Matplotlib figures that need no global state and save the same bytes every time."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinygrad_attn.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A matplotlib Figure that saves whole files, and shows itself in a notebook."""
+
+        def svg(self) -> str:
+            """The picture as SVG text: the same text for the same picture."""
+
+        def save(self, path: str | os.PathLike[str]) -> None:
+            """Write the picture to `path`, as SVG, PNG or PDF by its ending. Raises ValueError for another."""
+
+
+_METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+_SETTINGS = {
+    "svg.fonttype": "none",  # text stays text: small, selectable, in the reader's fonts
+    "svg.hashsalt": "tinygrad_attn",
+    "pdf.fonttype": 42,
+    "figure.dpi": 144,
+    "savefig.dpi": 144,
+    "axes.edgecolor": "#666666",
+    "axes.linewidth": 0.8,
+}
+_OTHER_SCRIPTS = (
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Noto Sans",
+    "Noto Emoji",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "IPAGothic",
+    "Hiragino Sans",
+    "Apple SD Gothic Neo",
+    "Yu Gothic",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+    "Arial Unicode MS",
+    "Segoe UI Emoji",
+)
+"""Fonts that, where they are installed, draw what DejaVu Sans lacks."""
+
+
+def new_picture(width: float, height: float) -> Picture:
+    """An empty picture of that many inches."""
+    picture: Picture = _picture_class()(figsize=(width, height), layout="constrained")
+    return picture
+
+
+def settings() -> Any:
+    """Within a `with` block, matplotlib draws as pictures are to look; everything is as before afterwards."""
+    import matplotlib
+
+    chosen: Any = {**_SETTINGS, "font.family": _fonts()}
+    return matplotlib.rc_context(chosen)
+
+
+@cache
+def _fonts() -> list[str]:
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return ["DejaVu Sans", *(name for name in _OTHER_SCRIPTS if name in installed)]
+
+
+@cache
+def _picture_class() -> Any:
+    # Made here and not at the top, so that importing this module does not import matplotlib.
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A matplotlib Figure that saves whole files, and shows itself in a notebook."""
+
+        def svg(self) -> str:
+            """The picture as SVG text: the same text for the same picture."""
+            return self._rendered("svg").decode()
+
+        def save(self, path: str | os.PathLike[str]) -> None:
+            """Write the picture to `path`, as SVG, PNG or PDF by its ending. Raises ValueError for another."""
+            kind = Path(path).suffix.lower().removeprefix(".")
+            if kind not in _METADATA:
+                raise ValueError(
+                    f"{os.fspath(path)}: a picture is saved as {', '.join(f'.{k}' for k in _METADATA)}"
+                )
+            write_atomically(path, self._rendered(kind))
+
+        def _repr_svg_(self) -> str:
+            return self.svg()
+
+        def _rendered(self, kind: str) -> bytes:
+            buffer = io.BytesIO()
+            with settings(), warnings.catch_warnings():
+                # A sign that no installed font has becomes a box in PNG and PDF; in SVG it stays what it is.
+                warnings.filterwarnings(
+                    "ignore", message=r"Glyph \d+ .* missing from font", category=UserWarning
+                )
+                self.savefig(buffer, format=kind, metadata=_METADATA[kind])
+            return buffer.getvalue()
+
+    return Picture
