@@ -69,7 +69,7 @@ def grad(output: Tensor, inputs: Tensor | Sequence[Tensor], grad_output: Any = N
 
 def _own(gradient: Tensor, x: Tensor) -> Tensor:
     """A gradient with memory of its own, where rules may have handed on a view or the very tensor that came in."""
-    if gradient.dtype.kind == "f" and gradient.dtype != x.dtype:
+    if gradient.dtype.kind != "c" and gradient.dtype != x.dtype:
         return rules.astype(gradient, x.dtype)
     return identity(gradient)
 

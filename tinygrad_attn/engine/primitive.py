@@ -18,6 +18,7 @@ from tinygrad_attn.engine.tensor import Tensor, next_number
 
 _new = Tensor.__new__
 _ndarray = np.ndarray
+_NESTED = (list, tuple)
 
 
 class Primitive:
@@ -64,6 +65,8 @@ class Primitive:
                 if x._tracked:
                     tracked = True
                 arrays.append(x.data)
+            elif isinstance(x, _NESTED):
+                return self(*map(_joined, inputs), **static)
             else:
                 arrays.append(x)
         if len(inputs) > self._most:
@@ -99,6 +102,8 @@ class Fused(Primitive):
                 if x._tracked:
                     tracked = True
                 arrays.append(x.data)
+            elif isinstance(x, _NESTED):
+                return self(*map(_joined, inputs), **static)
             else:
                 arrays.append(x)
         if thread.mode.explicit or not suits_kernel(arrays):
@@ -143,6 +148,11 @@ def fused(definition: Callable[..., Any], kernel: Callable[..., Any], kernel_vjp
         name: shown in graphs and error messages; the definition's name if left out.
     """
     return Fused(name or definition.__name__, definition, kernel, kernel_vjp)
+
+
+def _joined(x: Any) -> Any:
+    """An array in place of a list of numbers (of tensors that require a gradient: TypeError)."""
+    return np.asarray(x) if isinstance(x, _NESTED) else x
 
 
 class _AnyNumber(Sequence[Callable[..., Any]]):

@@ -1,0 +1,161 @@
+"""Operations of one's own: what `Primitive` and `fused` promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinygrad_attn as ta
+
+
+def leaf(data: Any) -> ta.Tensor:
+    return ta.Tensor(data, requires_grad=True)
+
+
+sine = ta.Primitive("sine", np.sin, lambda g, y, x: g * cosine(x))
+cosine = ta.Primitive("cosine", np.cos, lambda g, y, x: -g * sine(x))
+
+
+def test_without_tensors_a_primitive_is_its_function() -> None:
+    assert sine(0.5) == np.sin(0.5) and isinstance(sine(np.ones(2)), np.ndarray)
+    assert isinstance(ta.softmax(np.ones(2)), np.ndarray) and isinstance(ta.sum([1.0, 2.0]), np.floating)
+
+
+def test_rules_written_with_primitives_give_all_derivatives() -> None:
+    x = leaf(0.3)
+    y, right = sine(x), [np.cos(0.3), -np.sin(0.3), -np.cos(0.3), np.sin(0.3)]
+    for expected in right:
+        (y,) = ta.grad(y, x, create_graph=True)
+        assert y.item() == pytest.approx(expected, rel=1e-15)
+
+
+def test_settings_are_keywords() -> None:
+    scale = ta.Primitive("scale", lambda x, *, by: x * by, lambda g, y, x, *, by: g * by)
+    x = leaf([1.0, 2.0])
+    scale(x, by=3).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [3, 3]
+
+
+def test_input_without_a_rule() -> None:
+    pick = ta.Primitive("pick", lambda x, mask: x * mask, lambda g, y, x, mask: g * mask, None)
+    x = leaf([1.0, 2.0])
+    pick(x, np.array([1, 0])).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [1, 0]
+    with pytest.raises(RuntimeError, match="pick has no gradient rule for its input number 1"):
+        pick(x, leaf([1.0, 0.0])).sum().backward()
+
+
+def test_forward_that_returns_several_arrays_is_refused() -> None:
+    pair = ta.Primitive("pair", lambda x: (x, x), lambda g, y, x: g)
+    with pytest.raises(TypeError, match="pair: the forward function returned a tuple, expected one array"):
+        pair(leaf(1.0))
+
+
+def test_errors_name_the_operation_and_keep_their_cause() -> None:
+    def fail(x: Any) -> Any:
+        raise ValueError("no such luck")
+
+    class OwnError(ValueError):
+        pass
+
+    def fail_otherwise(x: Any) -> Any:
+        raise OwnError("left alone")
+
+    with pytest.raises(ValueError, match="^unlucky: no such luck") as caught:
+        ta.Primitive("unlucky", fail, None)(leaf(1.0))
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(OwnError, match="^left alone") as other:
+        ta.Primitive("other", fail_otherwise, None)(leaf(1.0))
+    assert other.value.__cause__ is None
+
+
+def test_representation() -> None:
+    assert repr(sine) == "<primitive sine>"
+    assert repr(square) == "<fused square>"
+
+
+def square_definition(x: Any) -> Any:
+    """x², entry by entry."""
+    return x * x
+
+
+square = ta.fused(square_definition, lambda x: x**2, lambda g, y, x: (2 * g * x,), name="square")
+
+
+def test_kernel_for_floats_definition_for_the_rest() -> None:
+    ran: list[str] = []
+
+    def definition(x: Any, w: Any = 1.0) -> Any:
+        ran.append("definition")
+        return x * x * w
+
+    def kernel(x: Any, w: Any = 1.0) -> Any:
+        ran.append("kernel")
+        return x * x * w
+
+    op = ta.fused(definition, kernel, lambda g, y, x, w=1.0: (2 * g * x * w, g * x * x))
+    assert op.name == "definition"
+    x = np.array([1.0, 2.0])
+    cases: list[tuple[Any, ...]] = [
+        (x, "kernel"),
+        (x.astype(np.float32), "kernel"),
+        (x + 0j, "definition"),
+        (np.array([1, 2]), "definition"),
+    ]
+    for data, expected in cases:
+        ran.clear()
+        op(ta.Tensor(data))
+        assert ran == [expected]
+    ran.clear()
+    op(ta.Tensor(x.astype(np.float32)), x)
+    op(ta.Tensor(x), 1j)
+    assert ran == ["definition", "definition"]
+    with ta.explicit():
+        assert op(leaf(x))._primitive is not op
+    y = op(leaf(x))
+    assert y._primitive is op
+
+
+def test_second_derivative_comes_from_the_definition() -> None:
+    x = leaf([1.0, 2.0])
+    (g,) = ta.grad(square(x).sum(), x, create_graph=True)
+    assert g.tolist() == [2, 4] and ta.grad(g.sum(), x)[0].tolist() == [2, 2]
+
+
+def test_complex_gradient_of_a_float_kernel_comes_from_the_definition() -> None:
+    x = leaf([1.0, 2.0])
+    assert ta.grad(square(x), x, np.array([1j, 1]))[0].tolist() == [2j, 4]
+
+
+def test_saved_and_needs() -> None:
+    asked: list[Any] = []
+
+    def kernel(a: Any, b: Any) -> tuple[Any, Any]:
+        return a * b, ("saved", a + b)
+
+    def vjp(g: Any, y: Any, a: Any, b: Any, *, saved: Any, needs: Any) -> tuple[Any, Any]:
+        asked.append((saved[0], list(needs)))
+        return g * b, g * a
+
+    product = ta.fused(lambda a, b: a * b, kernel, vjp, name="product")
+    a, b = leaf(2.0), ta.Tensor(3.0)
+    y = product(a, b)
+    y.backward(retain_graph=True)
+    y.backward()
+    assert a.grad == 6 and asked == [("saved", [True, False])] * 2
+    assert y._saved is None
+
+
+def test_gradient_may_be_missing() -> None:
+    """A rule may answer None: no gradient flows to that input."""
+    stop = ta.Primitive("stop", lambda x: x + 0, lambda g, y, x: None)
+    x = leaf(2.0)
+    (stop(x) * x).backward()
+    assert x.grad == 2
+    assert ta.grad(stop(x), x)[0].item() == 0
+
+
+def test_documentation_is_that_of_the_definition() -> None:
+    assert square.__doc__ == "x², entry by entry."
