@@ -5,14 +5,14 @@ Modules keep nothing between calls: keys are projected once per sentence by the 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
-from tinygrad_attn.engine.tensor import expose
+from tinygrad_attn.engine.tensor import expose, leaf
 from tinygrad_attn.nn import init
-from tinygrad_attn.nn.layers import check_width
+from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.module import Module
 from tinygrad_attn.ops import getitem, softmax
 from tinygrad_attn.ops.attention import additive_scores, dot_scores, weighted_sum
@@ -32,8 +32,8 @@ class Attention(Module):
     """What the family shares; each member has its own `project` and `score`."""
 
     def project(self, keys: Any) -> Any:
-        """What the score needs of the keys (B, T, K), computed once per sentence."""
-        return keys
+        """What the score needs of the keys (B, T, K), computed once per sentence: (B, T, P)."""
+        return numbers(keys)
 
     def score(self, query: Any, projected: Any) -> Tensor:
         """e (B, T) or (B, N, T), for a query (B, Q) or (B, N, Q)."""
@@ -46,17 +46,52 @@ class Attention(Module):
             query: (B, Q), or (B, N, Q) for many at once.
             keys: (B, T, K).
             values: (B, T, V); the keys themselves if None, as in the papers.
-            mask: boolean (B, T), True takes part; None for all.
+            mask: boolean (B, T), or (B, N, T) for many queries; True takes part. None for all. A row in which nothing
+                takes part gets weights and a context of zeros.
             projected: `project(keys)`, if it is at hand.
 
         Raises:
-            ValueError: if widths or batch sizes do not fit.
+            ValueError: if widths, batch sizes or numbers of steps do not fit.
+            TypeError: if the mask holds other than booleans, or zeros and ones.
         """
-        query, keys, values, mask = _checked(type(self).__name__, query, keys, values, mask)
-        projected = self.project(keys) if projected is None else projected
+        query, keys, values, mask = self._checked(query, keys, values, mask)
+        if projected is None:
+            projected = self.project(keys)
+        elif projected.shape[:2] != keys.shape[:2]:
+            raise ValueError(
+                f"{self._title()}: projected keys have shape {projected.shape}, expected {keys.shape[:2]} first, as the keys"
+            )
         scores = expose(self.score(query, projected), "e")
         weights = expose(softmax(scores, mask=mask), "α")
         return Attended(expose(weighted_sum(weights, values), "c"), weights, scores)
+
+    def _checked(self, query: Any, keys: Any, values: Any, mask: Any) -> tuple[Any, Any, Any, np.ndarray | None]:
+        """The arguments as tensors and mask, filled in where left out; None for a mask that excludes nothing."""
+        title, like = self._title(), next(self.parameters(), None)
+        query, keys = _tensor(query, like), _tensor(keys, like)
+        values = keys if values is None else _tensor(values, like)
+        if query.ndim not in (2, 3):
+            raise ValueError(
+                f"{title}: query has shape {query.shape}, expected (batch, features) or (batch, queries, features)"
+            )
+        for name, x in (("keys have", keys), ("values have", values)):
+            if x.ndim != 3 or not x.shape[1]:
+                raise ValueError(
+                    f"{title}: {name} shape {x.shape}, expected (batch, steps, features) with at least one step"
+                )
+        if not query.shape[0] == keys.shape[0] == values.shape[0] or keys.shape[1] != values.shape[1]:
+            raise ValueError(
+                f"{title}: query {query.shape}, keys {keys.shape} and values {values.shape} differ in their batch or steps"
+            )
+        if mask is not None:
+            mask = as_mask(mask)
+            whole = (*query.shape[:-1], keys.shape[1])
+            per_query = mask[:, None] if mask.ndim == 2 and len(whole) == 3 else mask
+            if per_query.ndim != len(whole) or any(a not in (1, b) for a, b in zip(per_query.shape, whole, strict=True)):
+                expected = " or ".join(str(shape) for shape in dict.fromkeys([(whole[0], whole[-1]), whole]))
+                raise ValueError(f"{title}: mask has shape {mask.shape}, expected {expected}")
+            mask = None if mask.all() else per_query
+        return query, keys, values, mask
 
 
 class AdditiveAttention(Attention):
@@ -74,6 +109,7 @@ class AdditiveAttention(Attention):
         dtype: Any = np.float32,
         rng: np.random.Generator | None = None,
     ) -> None:
+        check_sizes("AdditiveAttention", query_size=query_size, key_size=key_size, attention_size=attention_size)
         rng = init.generator(rng)
         self.W_a = init.uniform((attention_size, query_size), query_size, rng, dtype)
         self.U_a = init.uniform((attention_size, key_size), key_size, rng, dtype)
@@ -81,14 +117,15 @@ class AdditiveAttention(Attention):
 
     def project(self, keys: Any) -> Tensor:
         """U_a h_j for every position: (B, T, K) to (B, T, A)."""
-        check_width("AdditiveAttention: key", keys, self.U_a.shape[1])
-        return linear(keys, self.U_a)
+        keys = numbers(keys, self.U_a)
+        check_width(f"{self._title()}: key", keys, self.U_a.shape[1])
+        return cast(Tensor, linear(keys, self.U_a))
 
     def score(self, query: Any, projected: Any) -> Tensor:
         """v_aᵀ tanh(W_a s + U_a h_j)."""
-        check_width("AdditiveAttention: query", query, self.W_a.shape[1])
-        check_width("AdditiveAttention: projected keys", projected, len(self.v_a))
-        return additive_scores(query, self.W_a, projected, self.v_a)
+        check_width(f"{self._title()}: query", query, self.W_a.shape[1])
+        check_width(f"{self._title()}: projected keys", projected, len(self.v_a))
+        return cast(Tensor, additive_scores(query, self.W_a, projected, self.v_a))
 
 
 BahdanauAttention = AdditiveAttention
@@ -109,6 +146,7 @@ class ConcatAttention(Attention):
         dtype: Any = np.float32,
         rng: np.random.Generator | None = None,
     ) -> None:
+        check_sizes("ConcatAttention", query_size=query_size, key_size=key_size, attention_size=attention_size)
         rng = init.generator(rng)
         self.query_size = query_size
         self.W_a = init.uniform((attention_size, query_size + key_size), query_size + key_size, rng, dtype)
@@ -116,14 +154,16 @@ class ConcatAttention(Attention):
 
     def project(self, keys: Any) -> Tensor:
         """The keys' share of W_a [s; h_j]: (B, T, K) to (B, T, A)."""
-        check_width("ConcatAttention: key", keys, self.W_a.shape[1] - self.query_size)
-        return linear(keys, getitem(self.W_a, (slice(None), slice(self.query_size, None))))
+        keys = numbers(keys, self.W_a)
+        check_width(f"{self._title()}: key", keys, self.W_a.shape[1] - self.query_size)
+        return cast(Tensor, linear(keys, getitem(self.W_a, (slice(None), slice(self.query_size, None)))))
 
     def score(self, query: Any, projected: Any) -> Tensor:
         """v_aᵀ tanh(W_a [s; h_j]), with the product taken in two parts."""
-        check_width("ConcatAttention: query", query, self.query_size)
-        check_width("ConcatAttention: projected keys", projected, len(self.v_a))
-        return additive_scores(query, getitem(self.W_a, (slice(None), slice(self.query_size))), projected, self.v_a)
+        check_width(f"{self._title()}: query", query, self.query_size)
+        check_width(f"{self._title()}: projected keys", projected, len(self.v_a))
+        w = getitem(self.W_a, (slice(None), slice(self.query_size)))
+        return cast(Tensor, additive_scores(query, w, projected, self.v_a))
 
 
 class DotAttention(Attention):
@@ -132,12 +172,12 @@ class DotAttention(Attention):
     def score(self, query: Any, projected: Any) -> Tensor:
         """s · h_j."""
         self._check_equal(query, projected)
-        return dot_scores(query, projected)
+        return cast(Tensor, dot_scores(query, projected))
 
     def _check_equal(self, query: Any, keys: Any) -> None:
         if query.shape[-1] != keys.shape[-1]:
             raise ValueError(
-                f"{type(self).__name__}: query has {query.shape[-1]} features and key {keys.shape[-1]}, expected the "
+                f"{self._title()}: query has {query.shape[-1]} features and key {keys.shape[-1]}, expected the "
                 "same; choose equal widths, or GeneralAttention, whose matrix fits one to the other"
             )
 
@@ -148,7 +188,7 @@ class ScaledDotAttention(DotAttention):
     def score(self, query: Any, projected: Any) -> Tensor:
         """s · h_j / √d."""
         self._check_equal(query, projected)
-        return dot_scores(query * (query.shape[-1] ** -0.5), projected)
+        return cast(Tensor, dot_scores(query * (query.shape[-1] ** -0.5), projected))
 
 
 class GeneralAttention(Attention):
@@ -157,18 +197,20 @@ class GeneralAttention(Attention):
     def __init__(
         self, query_size: int, key_size: int, *, dtype: Any = np.float32, rng: np.random.Generator | None = None
     ) -> None:
+        check_sizes("GeneralAttention", query_size=query_size, key_size=key_size)
         self.W_a = init.uniform((query_size, key_size), key_size, init.generator(rng), dtype)
 
     def project(self, keys: Any) -> Tensor:
         """W_a h_j for every position: (B, T, K) to (B, T, Q)."""
-        check_width("GeneralAttention: key", keys, self.W_a.shape[1])
-        return linear(keys, self.W_a)
+        keys = numbers(keys, self.W_a)
+        check_width(f"{self._title()}: key", keys, self.W_a.shape[1])
+        return cast(Tensor, linear(keys, self.W_a))
 
     def score(self, query: Any, projected: Any) -> Tensor:
         """s · (W_a h_j)."""
-        check_width("GeneralAttention: query", query, self.W_a.shape[0])
-        check_width("GeneralAttention: projected keys", projected, self.W_a.shape[0])
-        return dot_scores(query, projected)
+        check_width(f"{self._title()}: query", query, self.W_a.shape[0])
+        check_width(f"{self._title()}: projected keys", projected, self.W_a.shape[0])
+        return cast(Tensor, dot_scores(query, projected))
 
 
 class FixedContext(Attention):
@@ -180,47 +222,19 @@ class FixedContext(Attention):
 
     def forward(self, query: Any, keys: Any, values: Any = None, mask: Any = None, projected: Any = None) -> Attended:
         """As `Attention.forward`; the query and the keys give the shapes alone."""
-        query, keys, values, mask = _checked("FixedContext", query, keys, values, mask)
-        batch, steps = keys.shape[:2]
-        last = np.full(batch, steps - 1)
-        if mask is not None:
-            if mask.ndim == 3:
-                mask = mask[:, 0]
-            last = steps - 1 - np.argmax(mask[:, ::-1], axis=1)
-        weights = np.zeros((batch, steps), values.dtype)
-        weights[np.arange(batch), last] = 1 if mask is None else mask[np.arange(batch), last]
-        if query.ndim == 3:
-            weights = np.repeat(weights[:, None], query.shape[1], axis=1)
-        alpha = expose(Tensor(weights), "α")
-        return Attended(expose(weighted_sum(alpha, values), "c"), alpha, expose(Tensor(np.zeros_like(weights)), "e"))
+        query, keys, values, mask = self._checked(query, keys, values, mask)
+        shape, steps = (*query.shape[:-1], keys.shape[1]), keys.shape[1]  # (B, T) or (B, N, T)
+        taking_part = np.broadcast_to(True if mask is None else mask, shape)
+        last = steps - 1 - np.argmax(taking_part[..., ::-1], axis=-1)
+        one = (np.arange(steps) == last[..., None]) & taking_part
+        alpha = expose(leaf(one.astype(values.dtype)), "α")
+        context = expose(weighted_sum(alpha, values), "c")
+        return Attended(context, alpha, expose(leaf(np.zeros(shape, values.dtype)), "e"))
 
 
-def _checked(name: str, query: Any, keys: Any, values: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
-    """The arguments, with values and mask filled in; ValueError if they do not fit together."""
-    query, keys = _tensor(query), _tensor(keys)
-    values = keys if values is None else _tensor(values)
-    if query.ndim not in (2, 3):
-        raise ValueError(f"{name}: query has shape {query.shape}, expected (batch, features) or (batch, queries, features)")
-    if keys.ndim != 3 or values.ndim != 3:
-        raise ValueError(f"{name}: keys and values have shapes {keys.shape} and {values.shape}, expected (batch, steps, features)")
-    if not query.shape[0] == keys.shape[0] == values.shape[0] or keys.shape[1] != values.shape[1]:
-        raise ValueError(
-            f"{name}: query {query.shape}, keys {keys.shape} and values {values.shape} differ in their batch or steps"
-        )
-    if mask is not None:
-        mask = as_mask(mask)
-        if mask.ndim == 2 and query.ndim == 3:
-            mask = mask[:, None]
-        whole = (*query.shape[:-1], keys.shape[1])
-        if mask.ndim != len(whole) or any(a not in (1, b) for a, b in zip(mask.shape, whole, strict=True)):
-            raise ValueError(f"{name}: mask has shape {mask.shape}, expected {(keys.shape[0], keys.shape[1])}")
-        if mask.all():
-            mask = None
-    return query, keys, values, mask
-
-
-def _tensor(x: Any) -> Any:
-    return x if isinstance(x, Tensor) else Tensor(x)
+def _tensor(x: Any, like: Tensor | None) -> Tensor:
+    x = numbers(x, like)
+    return x if isinstance(x, Tensor) else leaf(x)
 
 
 def make_attention(

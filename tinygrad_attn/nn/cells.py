@@ -11,7 +11,7 @@ import numpy as np
 
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.nn import init
-from tinygrad_attn.nn.layers import check_width
+from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.module import Module
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 
@@ -27,6 +27,7 @@ class Cell(Module):
     def __init__(
         self, input_size: int, hidden_size: int, *, dtype: Any = np.float32, rng: np.random.Generator | None = None
     ) -> None:
+        check_sizes(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
         rng = init.generator(rng)
         rows = self.gates * hidden_size
         self.weight_ih = init.uniform((rows, input_size), hidden_size, rng, dtype)
@@ -47,14 +48,24 @@ class Cell(Module):
         """The state of zeros, for `batch` sequences."""
         return Tensor(np.zeros((batch, self.hidden_size), self.weight_hh.dtype))
 
-    def _check(self, x: Any, *state: Any) -> None:
-        name = type(self).__name__
+    def _checked(self, x: Any, state: State) -> tuple[Any, Any]:
+        """The input and the state, zeros if None, as what the operations take. Raises if they do not fit."""
+        title, size = self._title(), self.weight_ih.shape[1]
+        x = numbers(x, self.weight_ih)
         if x.ndim != 2:
-            raise ValueError(f"{name}: input has shape {x.shape}, expected (batch, {self.weight_ih.shape[1]})")
-        check_width(f"{name}: input", x, self.weight_ih.shape[1])
-        for part in state:
-            if part.shape != (x.shape[0], self.hidden_size):
-                raise ValueError(f"{name}: state has shape {part.shape}, expected {(x.shape[0], self.hidden_size)}")
+            raise ValueError(f"{title}: input has shape {x.shape}, expected (batch, {size})")
+        check_width(f"{title}: input", x, size)
+        if state is None:
+            return x, self.zero_state(x.shape[0])
+        if isinstance(state, (tuple, list)):
+            raise TypeError(f"{title}: state is a {type(state).__name__}, expected one tensor (batch, {self.hidden_size})")
+        return x, self._checked_state(state, x.shape[0])
+
+    def _checked_state(self, part: Any, batch: int) -> Any:
+        part = numbers(part, self.weight_hh)
+        if part.shape != (batch, self.hidden_size):
+            raise ValueError(f"{self._title()}: state has shape {part.shape}, expected {(batch, self.hidden_size)}")
+        return part
 
 
 class RNNCell(Cell):
@@ -65,9 +76,9 @@ class RNNCell(Cell):
 
     def forward(self, x: Any, state: State = None) -> Tensor:
         """x (B, input), state (B, hidden) or None for zeros: the new state (B, hidden)."""
-        state = self.zero_state(x.shape[0]) if state is None else state
-        self._check(x, state)
-        return rnn_cell(x, state, *self.weights())
+        x, h = self._checked(x, state)
+        new: Tensor = rnn_cell(x, h, *self.weights())
+        return new
 
 
 class GRUCell(Cell):
@@ -96,10 +107,10 @@ class GRUCell(Cell):
 
     def forward(self, x: Any, state: State = None) -> Tensor:
         """x (B, input), state (B, hidden) or None for zeros: the new state (B, hidden)."""
-        state = self.zero_state(x.shape[0]) if state is None else state
-        self._check(x, state)
+        x, h = self._checked(x, state)
         operation = gru_cell if self.reset_after else reset_before_gru_cell
-        return operation(x, state, *self.weights())
+        new: Tensor = operation(x, h, *self.weights())
+        return new
 
 
 class LSTMCell(Cell):
@@ -117,9 +128,16 @@ class LSTMCell(Cell):
 
     def forward(self, x: Any, state: State = None) -> tuple[Tensor, Tensor]:
         """x (B, input), state (h, c) of (B, hidden) each or None for zeros: the new (h, c)."""
-        h, c = self.zero_state(x.shape[0]) if state is None else state
-        self._check(x, h, c)
+        x, (h, c) = self._checked(x, state)
         return lstm_cell(x, h, c, *self.weights())
+
+    def _checked(self, x: Any, state: State) -> tuple[Any, Any]:
+        if state is None:
+            return super()._checked(x, None)
+        if not isinstance(state, (tuple, list)) or len(state) != 2:
+            raise TypeError(f"{self._title()}: state is a {type(state).__name__}, expected the pair (h, c)")
+        x, h = super()._checked(x, state[0])
+        return x, (h, self._checked_state(state[1], x.shape[0]))
 
 
 def make_cell(

@@ -23,7 +23,9 @@ def generator(rng: np.random.Generator | None) -> np.random.Generator:
 
 
 def parameter(values: Any, dtype: Any) -> Tensor:
-    """A leaf tensor that requires a gradient."""
+    """A leaf tensor that requires a gradient. Raises TypeError for a dtype of other than floating numbers."""
+    if np.dtype(dtype).kind not in "fc":
+        raise TypeError(f"dtype: {np.dtype(dtype)} is not a floating dtype such as numpy.float32")
     return Tensor(np.asarray(values, dtype=dtype), requires_grad=True)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.nn import init
+from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.module import Module
 from tinygrad_attn.ops.linear import embedding, linear
 
@@ -27,14 +28,17 @@ class Linear(Module):
         dtype: Any = np.float32,
         rng: np.random.Generator | None = None,
     ) -> None:
+        check_sizes("Linear", in_features=in_features, out_features=out_features)
         rng = init.generator(rng)
         self.weight = init.uniform((out_features, in_features), in_features, rng, dtype)
         self.bias = init.uniform((out_features,), in_features, rng, dtype) if bias else None
 
     def forward(self, x: Any) -> Tensor:
         """x (..., in) to (..., out). Raises ValueError for another number of features."""
-        check_width("Linear: input", x, self.weight.shape[1])
-        return linear(x, self.weight, self.bias)
+        x = numbers(x, self.weight)
+        check_width(f"{self._title()}: input", x, self.weight.shape[1])
+        y: Tensor = linear(x, self.weight, self.bias)
+        return y
 
 
 class Embedding(Module):
@@ -52,6 +56,7 @@ class Embedding(Module):
         dtype: Any = np.float32,
         rng: np.random.Generator | None = None,
     ) -> None:
+        check_sizes("Embedding", count=count, size=size)
         values = init.generator(rng).standard_normal((count, size))
         if padding_index is not None:
             if not 0 <= padding_index < count:
@@ -69,12 +74,13 @@ class Embedding(Module):
         """
         ids = np.asarray(ids.data if isinstance(ids, Tensor) else ids)
         if ids.dtype.kind not in "iu":
-            raise TypeError(f"Embedding: ids have dtype {ids.dtype}, expected integers")
+            raise TypeError(f"{self._title()}: ids have dtype {ids.dtype}, expected integers")
         count = self.weight.shape[0]
         if ids.size and (ids.min() < 0 or ids.max() >= count):
             wrong = ids[(ids < 0) | (ids >= count)][0]
-            raise IndexError(f"Embedding: id {wrong} is outside the table of {count} rows")
-        return embedding(self.weight, ids, padding_index=self.padding_index)
+            raise IndexError(f"{self._title()}: id {wrong} is outside the table of {count} rows")
+        rows: Tensor = embedding(self.weight, ids, padding_index=self.padding_index)
+        return rows
 
 
 class Dropout(Module):
@@ -95,13 +101,6 @@ class Dropout(Module):
         """x of any shape."""
         if not self.training or self.p == 0:
             return x
+        x = numbers(x)
         kept = self.rng.random(x.shape, dtype=np.float32) >= self.p
         return x * (kept / (1 - self.p)).astype(x.dtype)
-
-
-def check_width(what: str, x: Any, expected: int) -> None:
-    """Raises ValueError unless the last axis of `x` has the expected size."""
-    shape = np.shape(x.data if isinstance(x, Tensor) else x)
-    if not shape or shape[-1] != expected:
-        got = f"{shape[-1]} features" if shape else "no axes"
-        raise ValueError(f"{what} has {got}, expected {expected}")

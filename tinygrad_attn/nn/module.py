@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tinygrad_attn.engine import Tensor, scope
 
+_Self = TypeVar("_Self", bound="Module")
+
 
 class Module:
     """A function with parameters.
 
-    A leaf Tensor held as an attribute is a parameter; a Module held as an attribute, or in a list, tuple or dict held
-    as one, is a part. Names follow the attributes: `encoder.forward_cell.weight_ih`. Calling a module runs `forward`
+    A leaf Tensor that requires a gradient is a parameter if an attribute holds it, and stays one when it is frozen
+    (`requires_grad = False`). A Module that an attribute holds is a part. Both may stand in lists, tuples and dicts.
+    Names follow the attributes: `encoder.forward_cell.weight_ih`, `layers.0.bias`. Calling a module runs `forward`
     within a scope of the name it has in the module around it.
+
+    Other tensors, such as a computed value that is kept to be looked at, are no parameters.
     """
 
     training: bool = True
-    _label: str | None = None
+    _label: str | None = None  # the name in the module around
+    _grows: bool = False  # whether an attribute is a list or dict, which parts may join later
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_"):
-            for label, part in _modules_in(name, value):
-                if part._label is None:
-                    object.__setattr__(part, "_label", label.replace(".", " "))
-            if isinstance(value, Tensor) and value.is_leaf and value.name is None:
-                value.name = name
         object.__setattr__(self, name, value)
+        if isinstance(value, (list, dict)):
+            object.__setattr__(self, "_grows", True)
+        for label, held in _held(name, value):
+            if isinstance(held, Module):
+                held._take_label(label)
+            elif self._is_parameter(label, held) and held.name is None:
+                held.name = label
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        if self._grows:
+            for label, part in self.named_children():
+                part._take_label(label)
         if self._label is None:
             return self.forward(*arguments, **settings)
         with scope(self._label):
@@ -41,14 +51,15 @@ class Module:
         raise TypeError(f"{type(self).__name__} has no forward method, so it cannot be called")
 
     def __repr__(self) -> str:
-        count = sum(parameter.size for parameter in self.parameters())
-        return f"{type(self).__name__}({count:,} parameters)"
+        """The tree of parts, one a line, with the shapes of their parameters."""
+        return "\n".join(self._tree(()))
 
-    def children(self) -> Iterator[tuple[str, Module]]:
-        """The parts directly held, with their names."""
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """(name, part) for the parts directly held."""
         for name, value in vars(self).items():
-            if not name.startswith("_"):
-                yield from _modules_in(name, value)
+            for label, held in _held(name, value):
+                if isinstance(held, Module):
+                    yield label, held
 
     def modules(self) -> Iterator[Module]:
         """This module and all its parts, each once."""
@@ -59,14 +70,7 @@ class Module:
             if id(module) not in seen:
                 seen.add(id(module))
                 yield module
-                stack.extend(reversed([part for _, part in module.children()]))
-
-    def _all_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor) and value.is_leaf and not name.startswith("_"):
-                yield prefix + name, value
-        for name, part in self.children():
-            yield from part._all_parameters(f"{prefix}{name}.")
+                stack.extend(reversed([part for _, part in module.named_children()]))
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(name, parameter) for each parameter; one that is held in several places comes once, by its first name."""
@@ -81,38 +85,41 @@ class Module:
         return (parameter for _, parameter in self.named_parameters())
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """A copy of every parameter's array, by name."""
+        """A copy of every parameter's array, by name; one that is held in several places comes by each name."""
         return {name: parameter.data.copy() for name, parameter in self._all_parameters()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Writes arrays into the parameters: all of them or, if anything does not fit, none.
+        """Writes arrays into the parameters, in their dtype: all of them or, if anything does not fit, none.
 
         Raises:
+            TypeError: if `state` is not a mapping.
             KeyError: if names are missing or unknown.
             ValueError: if a shape or kind of number differs.
         """
+        title = type(self).__name__
+        if not isinstance(state, Mapping):
+            raise TypeError(f"{title}: the state is a {type(state).__name__}, expected a mapping of names to arrays")
         parameters = dict(self._all_parameters())
-        missing, unknown = sorted(parameters.keys() - state.keys()), sorted(state.keys() - parameters.keys())
-        if missing or unknown:
-            raise KeyError(f"{type(self).__name__}: the state lacks {missing} and has unknown {unknown}")
-        arrays = {name: np.asarray(getattr(value, "data", value)) for name, value in state.items()}
+        _check_names(title, parameters, state)
+        arrays = {}
         for name, parameter in parameters.items():
-            array = arrays[name]
+            array = np.asarray(state[name].data if isinstance(state[name], Tensor) else state[name])
             if array.shape != parameter.shape:
-                raise ValueError(f"{type(self).__name__}: {name} has shape {array.shape}, expected {parameter.shape}")
+                raise ValueError(f"{title}: {name} has shape {array.shape}, expected {parameter.shape}")
             if not np.can_cast(array.dtype, parameter.dtype, "same_kind"):
-                raise ValueError(f"{type(self).__name__}: {name} has dtype {array.dtype}, expected {parameter.dtype}")
+                raise ValueError(f"{title}: {name} has dtype {array.dtype}, expected {parameter.dtype}")
+            arrays[name] = array.astype(parameter.dtype)
         for name, parameter in parameters.items():
-            np.copyto(parameter.data, arrays[name], casting="same_kind")
+            np.copyto(parameter.data, arrays[name])
             parameter.note_written()
 
-    def train(self, mode: bool = True) -> Module:
+    def train(self: _Self, mode: bool = True) -> _Self:
         """Sets this module and its parts to training (dropout acts) or, with False, to evaluation."""
         for module in self.modules():
             module.training = mode
         return self
 
-    def eval(self) -> Module:
+    def eval(self: _Self) -> _Self:
         """Sets this module and its parts to evaluation."""
         return self.train(False)
 
@@ -121,21 +128,68 @@ class Module:
         for parameter in self.parameters():
             parameter.grad = None
 
+    def _take_label(self, label: str) -> None:
+        if self._label is None:
+            object.__setattr__(self, "_label", label.replace(".", " "))
 
-def _modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:
-    if isinstance(value, Module):
+    def _title(self) -> str:
+        """How error messages call this module: its class, and its name if it is part of another."""
+        return type(self).__name__ if self._label is None else f"{type(self).__name__} '{self._label}'"
+
+    def _is_parameter(self, label: str, tensor: Tensor) -> bool:
+        """Whether this is a leaf that requires a gradient, or did when it was last looked at."""
+        if not tensor.is_leaf:
+            return False
+        known = vars(self).setdefault("_known", set())
+        if tensor.requires_grad:
+            known.add(label)
+        return label in known
+
+    def _own_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        for name, value in list(vars(self).items()):
+            for label, held in _held(name, value):
+                if isinstance(held, Tensor) and self._is_parameter(label, held):
+                    yield label, held
+
+    def _parts(self, around: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:
+        """The parts, without those that are around this module: a part may refer to the module that holds it."""
+        for name, part in self.named_children():
+            if part is not self and part not in around:
+                yield name, part
+
+    def _tree(self, around: tuple[Module, ...]) -> Iterator[str]:
+        shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in self._own_parameters())
+        yield f"{type(self).__name__}({shapes})"
+        for name, part in self._parts(around):
+            first, *others = part._tree((*around, self))
+            yield f"  {name}: {first}"
+            yield from (f"  {line}" for line in others)
+
+    def _all_parameters(self, prefix: str = "", around: tuple[Module, ...] = ()) -> Iterator[tuple[str, Tensor]]:
+        for name, parameter in self._own_parameters():
+            yield prefix + name, parameter
+        for name, part in self._parts(around):
+            yield from part._all_parameters(f"{prefix}{name}.", (*around, self))
+
+
+def _held(name: str, value: Any) -> Iterator[tuple[str, Module | Tensor]]:
+    """The modules and tensors that an attribute holds: itself, or the entries of lists, tuples and dicts."""
+    if isinstance(value, (Module, Tensor)):
         yield name, value
     elif isinstance(value, (list, tuple)):
         for position, entry in enumerate(value):
-            yield from _modules_in(f"{name}.{position}", entry)
+            yield from _held(f"{name}.{position}", entry)
     elif isinstance(value, dict):
         for key, entry in value.items():
-            yield from _modules_in(f"{name}.{key}", entry)
+            yield from _held(f"{name}.{key}", entry)
 
 
-def expose(tensor: Tensor, name: str) -> Tensor:
-    """Gives a computed tensor its name in the papers, and lets it keep its gradient for whoever wants to read it."""
-    tensor.name = name
-    if tensor.requires_grad:
-        tensor.retain_grad()
-    return tensor
+def _check_names(title: str, expected: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Raises KeyError, with all of them, if `state` lacks names that are expected or has others."""
+    faults = []
+    if missing := [name for name in expected if name not in state]:
+        faults.append(f"lacks {', '.join(missing)}")
+    if unknown := [str(name) for name in state if name not in expected]:
+        faults.append(f"has unknown {', '.join(unknown)}")
+    if faults:
+        raise KeyError(f"{title}: the state {' and '.join(faults)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tinygrad_attn.nn import init
 from tinygrad_attn.nn.layers import Embedding
 from tinygrad_attn.nn.module import Module
 
@@ -18,8 +19,9 @@ def initialise_as_paper(model: Module, rng: np.random.Generator) -> None:
     """Sets the parameters of `model` as Bahdanau et al. 2015, B.1 did.
 
     Recurrent matrices are random orthogonal (each gate its own), W_a and U_a normal with deviation 0.001, v_a and
-    biases zero, everything else normal with deviation 0.01.
+    biases zero, everything else normal with deviation 0.01. A padding row of an embedding stays zero.
     """
+    rng = init.generator(rng)
     for name, weight in model.named_parameters():
         last = name.rpartition(".")[2]
         if last == "weight_hh":
