@@ -19,11 +19,12 @@ from tinygrad_attn.ops.recurrent import (
     rnn_cell,
 )
 from tinygrad_attn.ops.sequence import bidirectional
+from tinygrad_attn.ops.unrolled import bahdanau_decoder
 
 
 def fused_samples(rng: np.random.Generator) -> Iterator[Sample]:
     """Samples of every operation that has a kernel."""
-    for table in (_softmaxes, _losses, _linear_maps, _scores, _cells, _sequences):
+    for table in (_softmaxes, _losses, _linear_maps, _scores, _cells, _sequences, _decoders):
         yield from table(rng)
 
 
@@ -154,6 +155,22 @@ def _sequences(rng: np.random.Generator) -> Iterator[Sample]:
                 f"{cell}, {case}",
                 lambda x, *w, mask=mask, cell=cell: bidirectional(x, mask, *w, cell=cell),
                 (normal(B, T, inputs), *weights),
+            )
+
+
+def _decoders(rng: np.random.Generator) -> Iterator[Sample]:
+    B, N, T, E, H, V, A = _sizes(rng, 7)
+    mask = _mask(rng, B, T)
+    nothing = mask & (np.arange(B) != 0)[:, None]
+    for cell, gates in (("rnn", 1), ("gru", 3), ("reset_before_gru", 3), ("lstm", 4)):
+        source = normal(B, N, E), normal(B, H), normal(B, T, V), normal(B, T, A)
+        weights = normal(A, H), normal(A), *_weights(gates, E + V, H)
+        for case, chosen in (("whole source", None), ("padded", mask), ("row with nothing to attend to", nothing)):
+            yield Sample(
+                "bahdanau_decoder",
+                f"{cell}, {case}",
+                lambda y, s, h, k, *w, cell=cell, chosen=chosen: bahdanau_decoder(y, s, h, k, chosen, *w, cell=cell),
+                (*source, *weights),
             )
 
 
