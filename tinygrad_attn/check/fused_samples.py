@@ -95,7 +95,7 @@ def _linear_maps(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("embedding", "vector of ids", lambda w: embedding(w, ids[:, 0]), (normal(5, inputs),))
     yield Sample("embedding", "no ids", lambda w: embedding(w, ids[:0]), (normal(5, inputs),))
     yield Sample(
-        "embedding", "padding", lambda w: embedding(w, ids, padding_index=0) * real, (normal(5, inputs),)
+        "embedding", "padding", lambda w: ops.where(real, embedding(w, ids, padding_index=0), 0.0), (normal(5, inputs),)
     )
 
 
