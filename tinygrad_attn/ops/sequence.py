@@ -40,12 +40,12 @@ def _direction(x: Any, weights: Sequence[Any], mask: np.ndarray, cell: str, time
     states: list[Any] = [None] * len(times)
     for t in times:
         with scope(f"step {t}"):
-            new = step_of(cell, x[:, t], state, weights)
             here = mask[:, t, None]
             if here.all():
-                state = new
-                states[t] = new[0]
+                state = step_of(cell, x[:, t], state, weights)
+                states[t] = state[0]
             else:
+                new = step_of(cell, where(here, x[:, t], 0), state, weights)  # not even NaN passes from a pad
                 state = tuple(where(here, after, before) for after, before in zip(new, state, strict=True))
                 states[t] = where(here, new[0], 0)
     return stack(states, axis=1)
@@ -69,13 +69,15 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
     step = STEPS[cell]
     batch, length, _ = x.shape
     size = weights[1].shape[1]
+    held = _held(mask)
     columns = np.ascontiguousarray(x.transpose(1, 2, 0))  # (T, I, B)
+    if held is not None:
+        columns = np.where(held[:, 0], 0, columns)  # not even NaN passes from a pad
     from_input = np.empty((length, 2, len(weights[0]), batch), x.dtype)
     np.matmul(weights[0], columns, out=from_input[:, 0])
     np.matmul(weights[4], columns[::-1], out=from_input[:, 1])
     from_input += np.stack([weights[2], weights[6]])[:, :, None]
     w, b = np.stack([weights[1], weights[5]]), np.stack([weights[3], weights[7]])[:, :, None]
-    held = _held(mask)
     state = (np.zeros((2, size, batch), x.dtype),) * step.states
     states, kept = [state], []
     for k in range(length):
