@@ -13,7 +13,7 @@ from tinygrad_attn.engine import Tensor
 from tinygrad_attn.engine.tensor import expose, leaf
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
-from tinygrad_attn.nn.module import Module
+from tinygrad_attn.nn.module import Module, scoped
 from tinygrad_attn.ops import getitem, softmax
 from tinygrad_attn.ops.attention import additive_scores, dot_scores, weighted_sum
 from tinygrad_attn.ops.linear import linear
@@ -31,6 +31,7 @@ class Attended(NamedTuple):
 class Attention(Module):
     """What the family shares; each member has its own `project` and `score`."""
 
+    @scoped
     def project(self, keys: Any) -> Any:
         """What the score needs of the keys (B, T, K), computed once per sentence: (B, T, P)."""
         return numbers(keys)
@@ -115,6 +116,7 @@ class AdditiveAttention(Attention):
         self.U_a = init.uniform((attention_size, key_size), key_size, rng, dtype)
         self.v_a = init.uniform((attention_size,), attention_size, rng, dtype)
 
+    @scoped
     def project(self, keys: Any) -> Tensor:
         """U_a h_j for every position: (B, T, K) to (B, T, A)."""
         keys = numbers(keys, self.U_a)
@@ -124,7 +126,7 @@ class AdditiveAttention(Attention):
     def score(self, query: Any, projected: Any) -> Tensor:
         """v_aᵀ tanh(W_a s + U_a h_j)."""
         check_width(f"{self._title()}: query", query, self.W_a.shape[1])
-        check_width(f"{self._title()}: projected keys", projected, len(self.v_a))
+        check_width(f"{self._title()}: projected key", projected, len(self.v_a))
         return cast(Tensor, additive_scores(query, self.W_a, projected, self.v_a))
 
 
@@ -152,6 +154,7 @@ class ConcatAttention(Attention):
         self.W_a = init.uniform((attention_size, query_size + key_size), query_size + key_size, rng, dtype)
         self.v_a = init.uniform((attention_size,), attention_size, rng, dtype)
 
+    @scoped
     def project(self, keys: Any) -> Tensor:
         """The keys' share of W_a [s; h_j]: (B, T, K) to (B, T, A)."""
         keys = numbers(keys, self.W_a)
@@ -161,7 +164,7 @@ class ConcatAttention(Attention):
     def score(self, query: Any, projected: Any) -> Tensor:
         """v_aᵀ tanh(W_a [s; h_j]), with the product taken in two parts."""
         check_width(f"{self._title()}: query", query, self.query_size)
-        check_width(f"{self._title()}: projected keys", projected, len(self.v_a))
+        check_width(f"{self._title()}: projected key", projected, len(self.v_a))
         w = getitem(self.W_a, (slice(None), slice(self.query_size)))
         return cast(Tensor, additive_scores(query, w, projected, self.v_a))
 
@@ -200,6 +203,7 @@ class GeneralAttention(Attention):
         check_sizes("GeneralAttention", query_size=query_size, key_size=key_size)
         self.W_a = init.uniform((query_size, key_size), key_size, init.generator(rng), dtype)
 
+    @scoped
     def project(self, keys: Any) -> Tensor:
         """W_a h_j for every position: (B, T, K) to (B, T, Q)."""
         keys = numbers(keys, self.W_a)
@@ -209,7 +213,7 @@ class GeneralAttention(Attention):
     def score(self, query: Any, projected: Any) -> Tensor:
         """s · (W_a h_j)."""
         check_width(f"{self._title()}: query", query, self.W_a.shape[0])
-        check_width(f"{self._title()}: projected keys", projected, self.W_a.shape[0])
+        check_width(f"{self._title()}: projected key", projected, self.W_a.shape[0])
         return cast(Tensor, dot_scores(query, projected))
 
 
