@@ -193,18 +193,19 @@ class Adam(Optimizer):
     def _update(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int) -> None:
         (mean, mean_square), (beta1, beta2) = slots, self.betas
         mean *= beta1
-        np.multiply(g, 1 - beta1, out=scratch)
+        np.multiply(g, 1 - beta1, scratch)
         mean += scratch
         mean_square *= beta2
-        g *= g
+        np.multiply(g, g, g)
         g *= 1 - beta2
         mean_square += g
-        np.sqrt(mean_square, out=scratch)
-        scratch *= (1 - beta2**number) ** -0.5
-        scratch += self.eps
-        np.divide(mean, scratch, out=scratch)
-        scratch *= self.lr / (1 - beta1**number)
-        p -= scratch
+        # lr m̂ / (√v̂ + ε), with the corrections of both means drawn out of the arrays
+        correction = (1 - beta2**number) ** 0.5
+        np.sqrt(mean_square, scratch)
+        scratch += self.eps * correction
+        np.divide(mean, scratch, scratch)
+        scratch *= self.lr * correction / (1 - beta1**number)
+        np.subtract(p, scratch, p)
 
 
 class Adadelta(Optimizer):

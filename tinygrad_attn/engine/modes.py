@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tinygrad_attn.engine.primitive import Primitive
+    from tinygrad_attn.engine.workers import Workers
     from tinygrad_attn.engine.tensor import Tensor
 
 
@@ -49,6 +50,7 @@ class Mode(NamedTuple):
     explicit: bool = False  # fused operations run their definition, one primitive at a time
     watcher: Watcher | None = None
     scope: Scope | None = None
+    workers: Workers | None = None  # threads among which large kernels split the batch
 
 
 class _Thread(threading.local):
@@ -89,10 +91,10 @@ class scope:  # noqa: N801 - a context manager, named as its use reads
 
     def __enter__(self) -> None:
         found = thread.mode
-        thread.mode = Mode(found.recording, found.explicit, found.watcher, Scope(found.scope, self.name))
+        thread.mode = Mode(found.recording, found.explicit, found.watcher, Scope(found.scope, self.name), found.workers)
 
     def __exit__(self, *exception: object) -> None:
         # What was found is the link outside, so that one scope object can be entered again inside itself.
         inside = thread.mode
         assert inside.scope is not None
-        thread.mode = Mode(inside.recording, inside.explicit, inside.watcher, inside.scope.outer)
+        thread.mode = Mode(inside.recording, inside.explicit, inside.watcher, inside.scope.outer, inside.workers)

@@ -65,14 +65,18 @@ def _embedding_kernel(weight: np.ndarray, ids: np.ndarray, *, padding_index: int
 def _embedding_vjp(
     g: np.ndarray, y: np.ndarray, weight: np.ndarray, ids: np.ndarray, *, padding_index: int | None = None
 ) -> tuple[Any, None]:
-    """Each row gets the sum over its uses: the rows' gradients, sorted by row, added up run by run."""
-    flat = ids.reshape(-1)
-    order = np.argsort(flat, kind="stable")
-    gradient = np.zeros(weight.shape, g.dtype)
-    if len(order):
+    """Each row gets the sum over its uses."""
+    flat, rows = ids.reshape(-1), g.reshape(-1, g.shape[-1])
+    if len(weight) * len(flat) <= 2**18:  # a small table: the product with the ids' one-hot rows
+        uses = np.zeros((len(weight), len(flat)), g.dtype)
+        uses[flat, np.arange(len(flat))] = 1
+        gradient = np.matmul(uses, rows)
+    else:  # the rows' gradients, sorted by row, added up run by run
+        order = np.argsort(flat, kind="stable")
         in_order = flat[order]
-        starts = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
-        gradient[in_order[starts]] = np.add.reduceat(g.reshape(-1, g.shape[-1])[order], starts, axis=0)
+        starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
+        gradient = np.zeros(weight.shape, g.dtype)
+        gradient[in_order[starts]] = np.add.reduceat(rows[order], starts, axis=0)
     if padding_index is not None:
         gradient[padding_index] = 0
     return gradient, None

@@ -72,37 +72,37 @@ def lstm_hidden_definition(gates: Any, memory: Any) -> Any:
     return sigmoid(split(gates, 4, axis=-1)[3]) * tanh(memory)
 
 
-def _fused_cell(definition: Any, steps_of: Any, name: str) -> Fused:
+def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
     """The fused operation of a cell whose state is h alone."""
 
     def kernel(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
         from_input = np.matmul(w_ih, x.T)
         from_input += b_ih[:, None]
-        (new,), saved = steps_of.forward(from_input, (h.T,), w_hh, b_hh[:, None])
-        return new.T, saved
+        buffers = steps.Buffers(step, 1, (), h.shape[1], len(x), x.dtype)
+        buffers.start(h.T)
+        before, after = buffers.state
+        step.forward(from_input, before, w_hh, b_hh[:, None], after, buffers.kept[0])
+        return after[0].T, buffers
 
     def kernel_vjp(g: Any, y: Any, x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, saved: Any, needs: Any) -> Any:
-        dx = np.empty((len(w_ih), len(x)), x.dtype)
-        dh = np.empty_like(dx)
-        (to_h,) = steps_of.backward((g.T,), (h.T,), saved, w_hh, dx, dh)
+        grads = saved.gradients(1)
+        np.copyto(grads.arriving[0], g.T)
+        dx, dh, to_h = grads.dx[0], grads.dh[0], grads.carried
+        step.backward(grads.arriving, saved.state[0], saved.kept[0], w_hh, dx, dh, to_h, grads.scratch)
+        if step is steps.ResetBeforeGRU:
+            to_w_hh: Any = steps.recurrent_weight_gradient(step, dh, saved.states[0][0], saved.reset_states()[0])
+        else:
+            to_w_hh = Product(dh.T, h)
         return (
             np.matmul(w_ih.T, dx).T if needs[0] else None,
-            to_h.T,
+            to_h[0].T,
             Product(dx.T, x),
-            _recurrent_weight(steps_of, dh.T, h, saved),
+            to_w_hh,
             Product(dx.T, None),
             Product(dh.T, None),
         )
 
     return fused(definition, kernel, kernel_vjp, name=name)
-
-
-def _recurrent_weight(steps_of: Any, dh: np.ndarray, h: np.ndarray, saved: Any) -> Any:
-    """The gradient of W_hh: one product, or, where the candidate saw r ∘ h instead of h, two."""
-    if steps_of is not steps.ResetBeforeGRU:
-        return Product(dh, h)
-    size = h.shape[-1]
-    return np.concatenate([dh[:, : 2 * size].T @ h, dh[:, 2 * size :].T @ saved[2].T])
 
 
 def _lstm_memory_kernel(gates: np.ndarray, c: np.ndarray) -> tuple[Any, Any]:

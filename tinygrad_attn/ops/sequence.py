@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import fused, scope
+from tinygrad_attn.engine.workers import Sharded
 from tinygrad_attn.ops import steps
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
@@ -69,32 +70,35 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
     step = STEPS[cell]
     batch, length, _ = x.shape
     size = weights[1].shape[1]
-    held = _held(mask)
     columns = np.ascontiguousarray(x.transpose(1, 2, 0))  # (T, I, B)
-    if held is not None:
-        columns = np.where(held[:, 0], 0, columns)  # not even NaN passes from a pad
     from_input = np.empty((length, 2, len(weights[0]), batch), x.dtype)
     np.matmul(weights[0], columns, out=from_input[:, 0])
     np.matmul(weights[4], columns[::-1], out=from_input[:, 1])
-    from_input += np.stack([weights[2], weights[6]])[:, :, None]
-    w, b = np.stack([weights[1], weights[5]]), np.stack([weights[3], weights[7]])[:, :, None]
-    state = (np.zeros((2, size, batch), x.dtype),) * step.states
-    states, kept = [state], []
+    from_input += _pair(weights[2], weights[6])[:, :, None]
+    w, b = _pair(weights[1], weights[5]), _pair(weights[3], weights[7])[:, :, None]
+    held = _held(mask)
+    buffers = steps.Buffers(step, length, (2,), size, batch, x.dtype)
+    buffers.start()
+    state, kept = buffers.state, buffers.kept
     for k in range(length):
-        new, saved = step.forward(from_input[k], state, w, b)
+        step.forward(from_input[k], state[k], w, b, state[k + 1], kept[k])
         if held is not None:
-            for after, before in zip(new, state, strict=True):
+            for after, before in zip(state[k + 1], state[k], strict=True):
                 np.copyto(after, before, where=held[k])
-        state = new
-        states.append(state)
-        kept.append(saved)
     annotations = np.empty((batch, length, 2 * size), x.dtype)
-    for k, (h, *_) in enumerate(states[1:]):
-        annotations[:, k, :size] = h[0].T
-        annotations[:, length - 1 - k, size:] = h[1].T
+    hidden = buffers.states[0][1:]  # (T, 2, H, B)
+    annotations[:, :, :size] = hidden[:, 0].transpose(2, 0, 1)
+    annotations[:, :, size:] = hidden[::-1, 1].transpose(2, 0, 1)
     if held is not None:
         annotations[~mask] = 0
-    return annotations, (columns, states, kept, w, held)
+    return annotations, (columns, buffers, w, held)
+
+
+def _pair(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
+    """The two directions' weights, beside each other on a new first axis."""
+    pair = np.empty((2, *forward.shape), forward.dtype)
+    pair[0], pair[1] = forward, backward
+    return pair
 
 
 def _held(mask: np.ndarray) -> np.ndarray | None:
@@ -105,50 +109,52 @@ def _held(mask: np.ndarray) -> np.ndarray | None:
     return np.stack([padded, padded[::-1]], axis=1)[:, :, None]
 
 
-def _vjp(
-    g: np.ndarray, y: np.ndarray, x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, saved: Any, cell: str, needs: Sequence[bool]
-) -> tuple[Any, ...]:
+def _vjp(g: np.ndarray, y: np.ndarray, x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, saved: Any, cell: str) -> Any:
     step = STEPS[cell]
-    columns, states, kept, w, held = saved
+    columns, buffers, w, held = saved
     batch, length, inputs = x.shape
     size = weights[1].shape[1]
-    gates = len(weights[0])
     upstream = np.empty((length, 2, size, batch), g.dtype)
     upstream[:, 0] = g[:, :, :size].transpose(1, 2, 0)
     upstream[:, 1] = g[:, ::-1, size:].transpose(1, 2, 0)
     if held is not None:
         upstream[np.broadcast_to(held, upstream.shape)] = 0
-    # (2, G·H, T, B): with a step's gradients in strided blocks, all steps laid end to end are one matrix.
-    dx = np.empty((2, gates, length, batch), g.dtype)
-    dh = np.empty_like(dx) if step is steps.GRU else dx
-    carried = tuple(np.zeros((2, size, batch), g.dtype) for _ in range(step.states))
+    grads = buffers.gradients(length)
+    carried, arriving = grads.carried, grads.arriving
+    passing: list[np.ndarray] = []
     for k in reversed(range(length)):
-        arriving = (carried[0] + upstream[k], *carried[1:])
-        if held is not None:
-            passing = tuple(np.where(held[k], part, 0) for part in arriving)
-            arriving = tuple(np.where(held[k], 0, part) for part in arriving)
-        carried = step.backward(arriving, states[k], kept[k], w, dx[:, :, k], dh[:, :, k])
-        if held is not None:
-            for part, passed in zip(carried, passing, strict=True):
-                part += passed
-    flat_x = columns.transpose(1, 0, 2).reshape(inputs, -1)
-    reversed_x = columns[::-1].transpose(1, 0, 2).reshape(inputs, -1)
-    before = np.stack([h for h, *_ in states[:-1]], axis=2).reshape(2, size, -1)
+        np.add(carried[0], upstream[k], arriving[0])
+        for part, before in zip(arriving[1:], carried[1:], strict=True):
+            part[...] = before
+        if held is not None:  # past the end of a sequence the gradient goes by the step, to the state that was held
+            passing = [np.where(held[k], part, 0) for part in arriving]
+            for part in arriving:
+                np.copyto(part, 0, where=held[k])
+        step.backward(arriving, buffers.state[k], buffers.kept[k], w, grads.dx[k], grads.dh[k], carried, grads.scratch)
+        for part, passed in zip(carried, passing):  # noqa: B905 - nothing passes where nothing is held
+            part += passed
+    to_inputs: Any = 0
     gradients: list[Any] = []
-    for direction, rows in enumerate((flat_x, reversed_x)):
-        from_x, from_h = dx[direction].reshape(gates, -1), dh[direction].reshape(gates, -1)
+    for direction, order in enumerate((slice(None), slice(None, None, -1))):
+        from_x, from_h = steps.end_to_end(grads.dx[:, direction]), steps.end_to_end(grads.dh[:, direction])
+        before = steps.end_to_end(buffers.states[0][:-1, direction])
+        reset = None
         if step is steps.ResetBeforeGRU:
-            reset = np.stack([saved_step[2][direction] for saved_step in kept], axis=1).reshape(size, -1)
-            recurrent = np.concatenate([from_h[: 2 * size] @ before[direction].T, from_h[2 * size :] @ reset.T])
-        else:
-            recurrent = from_h @ before[direction].T
-        gradients += [from_x @ rows.T, recurrent, from_x.sum(axis=1), from_h.sum(axis=1)]
-    x_gradient = None
-    if needs[0]:
-        to_x = (weights[0].T @ dx[0].reshape(gates, -1)).reshape(inputs, length, batch)
-        to_x += (weights[4].T @ dx[1].reshape(gates, -1)).reshape(inputs, length, batch)[:, ::-1]
-        x_gradient = np.ascontiguousarray(to_x.transpose(2, 1, 0))
-    return (x_gradient, None, *gradients)
+            reset = steps.end_to_end(buffers.reset_states()[:, direction])
+        gradients += [
+            np.matmul(from_x, steps.end_to_end(columns[order]).T),
+            steps.recurrent_weight_gradient(step, from_h, before, reset),
+            from_x.sum(axis=1),
+            from_h.sum(axis=1),
+        ]
+        to_inputs = to_inputs + np.matmul(weights[4 * direction].T, from_x).reshape(inputs, length, batch)[:, order]
+    return (to_inputs.transpose(2, 1, 0), None, *gradients)
 
 
-bidirectional = fused(bidirectional_definition, _kernel, _vjp, name="bidirectional")
+def _work(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) -> float:
+    """Multiplications in one step: both directions' recurrent products."""
+    return 2 * len(x) * weights[1].size
+
+
+_sharded = Sharded(_kernel, _vjp, (True, True), _work)
+bidirectional = fused(bidirectional_definition, _sharded.kernel, _sharded.kernel_vjp, name="bidirectional")

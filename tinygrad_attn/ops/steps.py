@@ -1,17 +1,21 @@
-"""One step of each recurrent cell on plain arrays, forward and backward: what the kernels of `recurrent` call.
+"""One step of each recurrent cell on plain arrays, forward and backward: the inner loops of the kernels.
 
 Arrays are feature-major, (features, B), so that each gate is one contiguous block: a product of the weight (rows
 gate by gate, PyTorch's order) with the state (H, B) gives the gates one below the other. A leading axis may hold
-several directions. `x` is the input's share W_ih x + b_ih, `w` and `b` are W_hh and b_hh (a column).
+several directions. Everything is written into arrays that the caller gives, made once for all steps by `Buffers`.
+
+`x` is the input's share W_ih x + b_ih, `w` and `b` are W_hh and b_hh (a column).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 Arrays = tuple[np.ndarray, ...]
+
+add, divide, exp, matmul, multiply, subtract, tanh = np.add, np.divide, np.exp, np.matmul, np.multiply, np.subtract, np.tanh
 
 _constants: dict[tuple[Any, float], np.ndarray] = {}
 
@@ -28,190 +32,268 @@ def constant(value: float, dtype: Any) -> np.ndarray:
 def sigmoid_(x: np.ndarray) -> np.ndarray:
     """σ(x) = 1 / (1 + exp(-x)), in place. (numpy's exp takes half the time of its tanh.)"""
     one = constant(1, x.dtype)
-    np.multiply(x, constant(-1, x.dtype), out=x)  # numpy 2.4's negative errs on float32 with a stride of four
+    np.negative(x, x)
     np.minimum(x, constant(80, x.dtype), out=x)  # beyond, σ is zero to rounding, and exp would overflow
-    np.exp(x, out=x)
-    np.add(x, one, out=x)
-    return np.divide(one, x, out=x)
+    exp(x, x)
+    add(x, one, x)
+    return divide(one, x, x)
 
 
 def sigmoid_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
     """out = g y (1 - y)."""
-    np.subtract(constant(1, y.dtype), y, out=out)
-    out *= y
-    out *= g
+    subtract(constant(1, y.dtype), y, out)
+    multiply(out, y, out)
+    multiply(out, g, out)
 
 
 def tanh_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
     """out = g (1 - y²)."""
-    np.multiply(y, y, out=out)
-    np.subtract(constant(1, y.dtype), out, out=out)
-    out *= g
+    multiply(y, y, out)
+    subtract(constant(1, y.dtype), out, out)
+    multiply(out, g, out)
 
 
-class RNN:
+class Step:
+    """A cell's step. Sizes are in units of H: `kept` of the arrays that the backward step needs, `scratch` of its own."""
+
+    gates: ClassVar[int]
+    states: ClassVar[int] = 1
+    kept: ClassVar[tuple[int, ...]]
+    scratch: ClassVar[int]
+    shares_gradient: ClassVar[bool] = True  # the gradients for x and for W_hh h + b_hh are the same array
+
+    @staticmethod
+    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays) -> None:
+        """Writes the new state, and what the backward step needs."""
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(
+        g: Arrays, state: Arrays, kept: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray, out: Arrays, scratch: Arrays
+    ) -> None:
+        """From the gradient `g` for the new state (overwritten): those for x, for W_hh h + b_hh, and, in `out`, for
+        the state."""
+        raise NotImplementedError
+
+
+class RNN(Step):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh)."""
 
     gates = 1
-    states = 1
+    kept = (1,)
+    scratch = 0
 
     @staticmethod
-    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray) -> tuple[Arrays, Arrays]:
-        """The new state, and what the backward step needs."""
-        h = np.matmul(w, state[0])
-        h += b
-        h += x
-        np.tanh(h, out=h)
-        return (h,), (h,)
+    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays) -> None:
+        """As Step.forward."""
+        (h,) = kept
+        matmul(w, state[0], h)
+        add(h, b, h)
+        add(h, x, h)
+        tanh(h, h)
+        new[0][...] = h
 
     @staticmethod
-    def backward(g: Arrays, state: Arrays, saved: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray) -> Arrays:
-        """Writes the gradients for x and for W_hh h + b_hh, (gates·H, B) each, and returns that for the state."""
-        tanh_backward(g[0], saved[0], dx)
-        dh[...] = dx
-        return (np.matmul(w.swapaxes(-1, -2), dx),)
+    def backward(
+        g: Arrays, state: Arrays, kept: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray, out: Arrays, scratch: Arrays
+    ) -> None:
+        """As Step.backward."""
+        tanh_backward(g[0], kept[0], dx)
+        matmul(w.swapaxes(-1, -2), dx, out[0])
 
 
-class GRU:
+class GRU(Step):
     """r, z = σ(...), n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h' = (1 - z) n + z h: PyTorch's."""
 
     gates = 3
-    states = 1
+    kept = (2, 1, 3)
+    scratch = 1
+    shares_gradient = False
 
     @staticmethod
-    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray) -> tuple[Arrays, Arrays]:
-        """As RNN.forward."""
-        (h,) = state
+    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays) -> None:
+        """As Step.forward."""
+        (h,), (out,), (rz, n, recurrent) = state, new, kept
         size = h.shape[-2]
-        recurrent = np.matmul(w, h)
-        recurrent += b
-        rz = recurrent[..., : 2 * size, :] + x[..., : 2 * size, :]
+        matmul(w, h, recurrent)
+        add(recurrent, b, recurrent)
+        add(recurrent[..., : 2 * size, :], x[..., : 2 * size, :], rz)
         sigmoid_(rz)
-        hn = recurrent[..., 2 * size :, :]
-        n = rz[..., :size, :] * hn
-        n += x[..., 2 * size :, :]
-        np.tanh(n, out=n)
-        new = h - n
-        new *= rz[..., size:, :]
-        new += n
-        return (new,), (rz, n, hn)
+        multiply(rz[..., :size, :], recurrent[..., 2 * size :, :], n)
+        add(n, x[..., 2 * size :, :], n)
+        tanh(n, n)
+        subtract(h, n, out)
+        multiply(out, rz[..., size:, :], out)
+        add(out, n, out)
 
     @staticmethod
-    def backward(g: Arrays, state: Arrays, saved: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray) -> Arrays:
-        """As RNN.backward."""
-        (h,), (rz, n, hn) = state, saved
+    def backward(
+        g: Arrays, state: Arrays, kept: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray, out: Arrays, scratch: Arrays
+    ) -> None:
+        """As Step.backward."""
+        (g_h,), (h,), (rz, n, recurrent), (carried,), (a,) = g, state, kept, out, scratch
         size = h.shape[-2]
-        r, z = rz[..., :size, :], rz[..., size:, :]
-        difference = h - n
-        difference *= g[0]
-        sigmoid_backward(difference, z, dx[..., size : 2 * size, :])
-        to_n = np.multiply(g[0], z)
-        carried = to_n.copy()  # the part of the gradient that goes to h directly: z g
-        np.subtract(g[0], to_n, out=to_n)
-        tanh_backward(to_n, n, dx[..., 2 * size :, :])
-        np.multiply(dx[..., 2 * size :, :], hn, out=difference)
-        sigmoid_backward(difference, r, dx[..., :size, :])
+        r, z, dx_n = rz[..., :size, :], rz[..., size:, :], dx[..., 2 * size :, :]
+        subtract(h, n, a)
+        multiply(a, g_h, a)
+        sigmoid_backward(a, z, dx[..., size : 2 * size, :])
+        multiply(g_h, z, a)  # what goes to h directly
+        subtract(g_h, a, g_h)
+        tanh_backward(g_h, n, dx_n)
+        multiply(dx_n, recurrent[..., 2 * size :, :], g_h)
+        sigmoid_backward(g_h, r, dx[..., :size, :])
         dh[..., : 2 * size, :] = dx[..., : 2 * size, :]
-        np.multiply(dx[..., 2 * size :, :], r, out=dh[..., 2 * size :, :])
-        carried += np.matmul(w.swapaxes(-1, -2), dh)
-        return (carried,)
+        multiply(dx_n, r, dh[..., 2 * size :, :])
+        matmul(w.swapaxes(-1, -2), dh, carried)
+        add(carried, a, carried)
 
 
-class ResetBeforeGRU:
+class ResetBeforeGRU(Step):
     """r, z = σ(...), n = tanh(W_in x + b_in + W_hn (r h) + b_hn), h' = (1 - z) h + z n.
 
     Cho et al. 2014 and Bahdanau et al. 2015, A.1.1: the reset gate acts before the product, and z weighs the candidate.
     """
 
     gates = 3
-    states = 1
+    kept = (2, 1, 1)
+    scratch = 1
 
     @staticmethod
-    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray) -> tuple[Arrays, Arrays]:
-        """As RNN.forward."""
-        (h,) = state
+    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays) -> None:
+        """As Step.forward."""
+        (h,), (out,), (rz, n, reset) = state, new, kept
         size = h.shape[-2]
-        rz = np.matmul(w[..., : 2 * size, :], h)
-        rz += b[..., : 2 * size, :]
-        rz += x[..., : 2 * size, :]
+        matmul(w[..., : 2 * size, :], h, rz)
+        add(rz, b[..., : 2 * size, :], rz)
+        add(rz, x[..., : 2 * size, :], rz)
         sigmoid_(rz)
-        reset = rz[..., :size, :] * h
-        n = np.matmul(w[..., 2 * size :, :], reset)
-        n += b[..., 2 * size :, :]
-        n += x[..., 2 * size :, :]
-        np.tanh(n, out=n)
-        new = n - h
-        new *= rz[..., size:, :]
-        new += h
-        return (new,), (rz, n, reset)
+        multiply(rz[..., :size, :], h, reset)
+        matmul(w[..., 2 * size :, :], reset, n)
+        add(n, b[..., 2 * size :, :], n)
+        add(n, x[..., 2 * size :, :], n)
+        tanh(n, n)
+        subtract(n, h, out)
+        multiply(out, rz[..., size:, :], out)
+        add(out, h, out)
 
     @staticmethod
-    def backward(g: Arrays, state: Arrays, saved: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray) -> Arrays:
-        """As RNN.backward."""
-        (h,), (rz, n, _) = state, saved
+    def backward(
+        g: Arrays, state: Arrays, kept: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray, out: Arrays, scratch: Arrays
+    ) -> None:
+        """As Step.backward."""
+        (g_h,), (h,), (rz, n, _), (carried,), (a,) = g, state, kept, out, scratch
         size = h.shape[-2]
-        r, z = rz[..., :size, :], rz[..., size:, :]
-        difference = n - h
-        difference *= g[0]
-        sigmoid_backward(difference, z, dx[..., size : 2 * size, :])
-        to_n = np.multiply(g[0], z)
-        carried = g[0] - to_n
-        tanh_backward(to_n, n, dx[..., 2 * size :, :])
-        to_reset = np.matmul(w[..., 2 * size :, :].swapaxes(-1, -2), dx[..., 2 * size :, :])
-        sigmoid_backward(to_reset * h, r, dx[..., :size, :])
-        to_reset *= r
-        carried += to_reset
-        carried += np.matmul(w[..., : 2 * size, :].swapaxes(-1, -2), dx[..., : 2 * size, :])
-        dh[...] = dx
-        return (carried,)
+        r, z, dx_n = rz[..., :size, :], rz[..., size:, :], dx[..., 2 * size :, :]
+        subtract(n, h, a)
+        multiply(a, g_h, a)
+        sigmoid_backward(a, z, dx[..., size : 2 * size, :])
+        multiply(g_h, z, a)
+        subtract(g_h, a, g_h)  # what goes to h directly
+        tanh_backward(a, n, dx_n)
+        matmul(w[..., 2 * size :, :].swapaxes(-1, -2), dx_n, a)  # the gradient for r h
+        multiply(a, h, carried)
+        sigmoid_backward(carried, r, dx[..., :size, :])
+        multiply(a, r, a)
+        add(a, g_h, a)
+        matmul(w[..., : 2 * size, :].swapaxes(-1, -2), dx[..., : 2 * size, :], carried)
+        add(carried, a, carried)
 
 
-class LSTM:
+class LSTM(Step):
     """i, f, o = σ(...), g = tanh(...), c' = f c + i g, h' = o tanh(c'): PyTorch's, gates in the order i, f, g, o."""
 
     gates = 4
     states = 2
+    kept = (4, 1)
+    scratch = 1
 
     @staticmethod
-    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray) -> tuple[Arrays, Arrays]:
-        """As RNN.forward; the state is (h, c)."""
-        h, c = state
-        a = np.matmul(w, h)
-        a += b
-        a += x
-        new, tanh_new = lstm_memory_(a, c)
-        return (a[..., 3 * c.shape[-2] :, :] * tanh_new, new), (a, tanh_new)
+    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays) -> None:
+        """As Step.forward; the state is (h, c)."""
+        (h, c), (h_new, c_new), (a, squashed) = state, new, kept
+        size = h.shape[-2]
+        matmul(w, h, a)
+        add(a, b, a)
+        add(a, x, a)
+        sigmoid_(a[..., : 2 * size, :])
+        tanh(a[..., 2 * size : 3 * size, :], a[..., 2 * size : 3 * size, :])
+        sigmoid_(a[..., 3 * size :, :])
+        multiply(a[..., :size, :], a[..., 2 * size : 3 * size, :], squashed)
+        multiply(a[..., size : 2 * size, :], c, c_new)
+        add(c_new, squashed, c_new)
+        tanh(c_new, squashed)
+        multiply(a[..., 3 * size :, :], squashed, h_new)
 
     @staticmethod
-    def backward(g: Arrays, state: Arrays, saved: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray) -> Arrays:
-        """As RNN.backward."""
-        (_, c), (a, tanh_new) = state, saved
-        dc = lstm_backward(g[0], g[1], a, c, tanh_new, dx)
-        dh[...] = dx
-        return np.matmul(w.swapaxes(-1, -2), dx), dc
+    def backward(
+        g: Arrays, state: Arrays, kept: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray, out: Arrays, scratch: Arrays
+    ) -> None:
+        """As Step.backward."""
+        (g_h, g_c), (_, c), (a, squashed), (to_h, to_c), (part,) = g, state, kept, out, scratch
+        size = c.shape[-2]
+        i, f, candidate, o = (a[..., k * size : (k + 1) * size, :] for k in range(4))
+        multiply(g_h, squashed, part)
+        sigmoid_backward(part, o, dx[..., 3 * size :, :])
+        multiply(g_h, o, g_h)
+        tanh_backward(g_h, squashed, part)
+        add(g_c, part, g_c)
+        multiply(g_c, candidate, part)
+        sigmoid_backward(part, i, dx[..., :size, :])
+        multiply(g_c, c, part)
+        sigmoid_backward(part, f, dx[..., size : 2 * size, :])
+        multiply(g_c, i, part)
+        tanh_backward(part, candidate, dx[..., 2 * size : 3 * size, :])
+        multiply(g_c, f, to_c)
+        matmul(w.swapaxes(-1, -2), dx, to_h)
 
 
-def lstm_memory_(a: np.ndarray, c: np.ndarray) -> Arrays:
-    """Turns the pre-activations into gates, in place; returns the new memory and its tanh."""
-    size = c.shape[-2]
-    sigmoid_(a[..., : 2 * size, :])
-    np.tanh(a[..., 2 * size : 3 * size, :], out=a[..., 2 * size : 3 * size, :])
-    sigmoid_(a[..., 3 * size :, :])
-    new = a[..., size : 2 * size, :] * c
-    new += a[..., :size, :] * a[..., 2 * size : 3 * size, :]
-    return new, np.tanh(new)
+class Buffers:
+    """The arrays of `count` steps of a cell, each (count, *lead, features, B); `lead` holds the directions."""
+
+    def __init__(self, step: type[Step], count: int, lead: tuple[int, ...], size: int, batch: int, dtype: Any) -> None:
+        self.step = step
+        self._shape = (lead, size, batch, dtype)
+        self.states = [np.empty((count + 1, *lead, size, batch), dtype) for _ in range(step.states)]
+        self._kept = [np.empty((count, *lead, units * size, batch), dtype) for units in step.kept]
+        self.state = list(zip(*self.states, strict=True))  # before step k, and after the last
+        self.kept = list(zip(*self._kept, strict=True))
+
+    def start(self, *initial: np.ndarray) -> None:
+        """Sets the state before the first step; what is not given is zero."""
+        for position, states in enumerate(self.states):
+            states[0] = initial[position] if position < len(initial) else 0
+
+    def gradients(self, count: int) -> Gradients:
+        """The arrays of the backward pass."""
+        return Gradients(self.step, count, *self._shape)
+
+    def reset_states(self) -> np.ndarray:
+        """r ∘ h of every step, for the gradient of W_hn, where the reset gate acts before the product."""
+        return self._kept[2]
 
 
-def lstm_backward(dh: np.ndarray, dc: np.ndarray, a: np.ndarray, c: np.ndarray, tanh_new: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Writes the gradient for the pre-activations into `out`; returns that for the old memory."""
-    size = c.shape[-2]
-    i, f, g, o = (a[..., k * size : (k + 1) * size, :] for k in range(4))
-    total = np.empty_like(dc)
-    tanh_backward(dh * o, tanh_new, total)
-    total += dc
-    sigmoid_backward(total * g, i, out[..., :size, :])
-    sigmoid_backward(total * c, f, out[..., size : 2 * size, :])
-    tanh_backward(total * i, g, out[..., 2 * size : 3 * size, :])
-    sigmoid_backward(dh * tanh_new, o, out[..., 3 * size :, :])
-    total *= f
-    return total
+class Gradients:
+    """The arrays of the backward pass: for the inputs of every step, and for the state on its way back."""
+
+    def __init__(self, step: type[Step], count: int, lead: tuple[int, ...], size: int, batch: int, dtype: Any) -> None:
+        self.dx = np.empty((count, *lead, step.gates * size, batch), dtype)
+        self.dh = self.dx if step.shares_gradient else np.empty_like(self.dx)
+        self.carried = tuple(np.zeros((*lead, size, batch), dtype) for _ in range(step.states))
+        self.arriving = tuple(np.empty((*lead, size, batch), dtype) for _ in range(step.states))
+        self.scratch = tuple(np.empty((*lead, size, batch), dtype) for _ in range(step.scratch))
+
+
+def end_to_end(x: np.ndarray) -> np.ndarray:
+    """All steps laid end to end: (N, F, B) as (F, N·B)."""
+    return x.transpose(1, 0, 2).reshape(x.shape[1], -1)
+
+
+def recurrent_weight_gradient(step: type[Step], from_h: np.ndarray, before: np.ndarray, reset: np.ndarray | None) -> np.ndarray:
+    """The gradient of W_hh from (G·H, N·B) and the states before each step (H, N·B).
+
+    Where the reset gate acts before the product, the candidate's rows met r ∘ h, `reset`, in place of h.
+    """
+    if reset is None:
+        return np.matmul(from_h, before.T)
+    size = len(before)
+    return np.concatenate([from_h[: 2 * size] @ before.T, from_h[2 * size :] @ reset.T])

@@ -13,6 +13,7 @@ import numpy as np
 
 from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.engine.tensor import expose
+from tinygrad_attn.engine.workers import Sharded
 from tinygrad_attn.ops import steps
 from tinygrad_attn.ops.attention import additive_scores, weighted_sum
 from tinygrad_attn.ops.sequence import STEPS, step_of
@@ -63,15 +64,16 @@ def _kernel(
     gates = np.matmul(w_ih[:, :inner], columns)  # (N, G·H, B), to which each step adds the context's share
     gates += b_ih[:, None]
     w_c, b = np.ascontiguousarray(w_ih[:, inner:]), b_hh[:, None]
-    state = (np.ascontiguousarray(initial.T),) + (np.zeros((size, batch), dtype),) * (step.states - 1)
+    buffers = steps.Buffers(step, count, (), size, batch, dtype)
+    buffers.start(initial.T)
     hidden = np.empty((count, batch, length, len(v_a)), dtype)
     alpha = np.empty((count, batch, length), dtype)
     contexts = np.empty((count, batch, width), dtype)
-    states, kept = [state], []
     absent = None if mask is None else ~mask
     one, least = steps.constant(1, dtype), np.finfo(dtype).min
     query, share = np.empty((batch, 1, len(v_a)), dtype), np.empty((len(w_ih), batch), dtype)
     for i in range(count):
+        state = buffers.state[i]
         np.matmul(state[0].T, w_a.T, out=query[:, 0])
         np.add(keys, query, out=hidden[i])
         np.tanh(hidden[i], out=hidden[i])
@@ -86,15 +88,12 @@ def _kernel(
         np.matmul(scores[:, None], annotations, out=contexts[i][:, None])
         np.matmul(w_c, contexts[i].T, out=share)
         gates[i] += share
-        state, saved = step.forward(gates[i], state, w_hh, b)
-        states.append(state)
-        kept.append(saved)
+        step.forward(gates[i], state, w_hh, b, buffers.state[i + 1], buffers.kept[i])
     read = np.empty((batch, count, size + width + inner), dtype)
-    for i, (s, *_) in enumerate(states[1:]):
-        read[:, i, :size] = s.T
+    read[:, :, :size] = buffers.states[0][1:].transpose(2, 0, 1)
     read[:, :, size : size + width] = contexts.transpose(1, 0, 2)
     read[:, :, size + width :] = words
-    return read, (hidden, alpha, contexts, states, kept)
+    return read, (hidden, alpha, contexts, buffers)
 
 
 def _vjp(
@@ -112,20 +111,22 @@ def _vjp(
     saved: Any,
 ) -> tuple[Any, ...]:
     step, (w_ih, w_hh, _, _) = STEPS[cell], weights
-    hidden, alpha, contexts, states, kept = saved
+    hidden, alpha, contexts, buffers = saved
     (count, batch, length, a), size, width, inner = hidden.shape, initial.shape[1], contexts.shape[2], words.shape[2]
     dtype = g.dtype
     w_c = w_ih[:, inner:]
     upstream = np.ascontiguousarray(g[:, :, :size].transpose(1, 2, 0))  # (N, H, B)
     to_context = np.ascontiguousarray(g[:, :, size : size + width].transpose(1, 0, 2))  # (N, B, V)
-    dx = np.empty((count, len(w_ih), batch), dtype)
-    dh = np.empty_like(dx) if step is steps.GRU else dx
+    grads = buffers.gradients(count)
+    dx, dh, carried, arriving = grads.dx, grads.dh, grads.carried, grads.arriving
     to_scores, to_query = np.empty((count, batch, length), dtype), np.empty((count, batch, a), dtype)
     squared = np.zeros((batch, length, a), dtype)  # Σ_i ē_i tanh², for the gradient of the keys
     to_v = np.zeros(a, dtype)
-    carried = tuple(np.zeros((size, batch), dtype) for _ in range(step.states))
     for i in reversed(range(count)):
-        carried = step.backward((carried[0] + upstream[i], *carried[1:]), states[i], kept[i], w_hh, dx[i], dh[i])
+        np.add(carried[0], upstream[i], arriving[0])
+        for part, held in zip(arriving[1:], carried[1:], strict=True):
+            part[...] = held
+        step.backward(arriving, buffers.state[i], buffers.kept[i], w_hh, dx[i], dh[i], carried, grads.scratch)
         to_context[i] += np.matmul(dx[i].T, w_c)
         e = to_scores[i]
         np.matmul(annotations, to_context[i][:, :, None], out=e[:, :, None])
@@ -139,18 +140,13 @@ def _vjp(
         squared += term
         np.subtract(np.add.reduce(e, axis=1, keepdims=True), np.add.reduce(term, axis=1), out=to_query[i])
         to_query[i] *= v_a
-        carried[0][...] += np.matmul(w_a.T, to_query[i].T)
+        np.add(carried[0], np.matmul(w_a.T, to_query[i].T), carried[0])
     to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], squared, out=squared)
     to_keys *= v_a
     to_annotations = np.matmul(alpha.transpose(1, 2, 0), to_context.transpose(1, 0, 2))
-    # Weights: all steps laid end to end, (·, N·B).
-    from_x, from_h = _end_to_end(dx), _end_to_end(dh)
-    before = _end_to_end(np.stack([s for s, *_ in states[:-1]]))
-    if step is steps.ResetBeforeGRU:
-        reset = _end_to_end(np.stack([saved_step[2] for saved_step in kept]))
-        to_w_hh = np.concatenate([from_h[: 2 * size] @ before.T, from_h[2 * size :] @ reset.T])
-    else:
-        to_w_hh = from_h @ before.T
+    from_x, from_h = steps.end_to_end(dx), steps.end_to_end(dh)
+    before = steps.end_to_end(buffers.states[0][:-1])
+    reset = steps.end_to_end(buffers.reset_states()) if step is steps.ResetBeforeGRU else None
     rows = words.transpose(1, 0, 2).reshape(-1, inner)
     to_w_ih = np.concatenate([from_x @ rows, from_x @ contexts.reshape(-1, width)], axis=1)
     to_words = np.matmul(from_x.T, w_ih[:, :inner]).reshape(count, batch, inner).transpose(1, 0, 2)
@@ -163,15 +159,19 @@ def _vjp(
         to_query.reshape(-1, a).T @ before.T,
         to_v,
         to_w_ih,
-        to_w_hh,
+        steps.recurrent_weight_gradient(step, from_h, before, reset),
         from_x.sum(axis=1),
         from_h.sum(axis=1),
     )
 
 
-def _end_to_end(x: np.ndarray) -> np.ndarray:
-    """(N, F, B) as (F, N·B)."""
-    return x.transpose(1, 0, 2).reshape(x.shape[1], -1)
+def _work(words: np.ndarray, initial: np.ndarray, annotations: np.ndarray, keys: np.ndarray, *others: Any, cell: str) -> float:
+    """Multiplications in one step: the cell's products, and the scores, whose tanh costs as much as 16 of them."""
+    w_ih, w_hh = others[3], others[4]
+    return len(words) * (w_ih.size + w_hh.size) + 16 * keys.size
 
 
-bahdanau_decoder = fused(bahdanau_decoder_definition, _kernel, _vjp, name="bahdanau_decoder")
+_sharded = Sharded(_kernel, _vjp, (True,) * 5, _work)
+bahdanau_decoder = fused(
+    bahdanau_decoder_definition, _sharded.kernel, _sharded.kernel_vjp, name="bahdanau_decoder"
+)
