@@ -17,7 +17,7 @@ from tinygrad_attn.nn.attention import AdditiveAttention, Attended, Attention
 from tinygrad_attn.nn.cells import State, make_cell
 from tinygrad_attn.nn.encoder import Encoding
 from tinygrad_attn.nn.layers import Dropout, Linear
-from tinygrad_attn.nn.module import Module
+from tinygrad_attn.nn.module import Module, scoped
 from tinygrad_attn.ops import concatenate, max, reshape, stack, tanh
 from tinygrad_attn.ops.unrolled import bahdanau_decoder
 
@@ -134,11 +134,13 @@ class AttentionDecoder(Module):
         self.output = Linear(width, vocabulary_size, dtype=dtype, rng=rng)
         self.dropout = Dropout(dropout, rng=rng)
 
+    @scoped
     def memory(self, encoding: Encoding) -> Memory:
         """The encoding prepared for the steps: keys projected once."""
         mask = None if encoding.mask.all() else encoding.mask
         return Memory(encoding.annotations, self.attention.project(encoding.annotations), mask)
 
+    @scoped
     def initial_state(self, encoding: Encoding) -> DecoderState:
         """s_0 = tanh(W_s ←h_1 + b)."""
         s = expose(tanh(self.initial(encoding.backward_state)), "s")
@@ -147,6 +149,7 @@ class AttentionDecoder(Module):
             cell = (s, Tensor(np.zeros(s.shape, s.dtype)))
         return DecoderState(cell, Tensor(np.zeros(s.shape, s.dtype)) if self.input_feeding else None)
 
+    @scoped
     def step(self, token_embedding: Any, state: DecoderState | State, memory: Memory | Encoding) -> DecoderStep:
         """One target position.
 
@@ -162,6 +165,7 @@ class AttentionDecoder(Module):
         read = self._read(taken.s, taken.context, token_embedding, taken.state.attentional, 2)
         return taken._replace(logits=expose(self.output(read), "logits"), state=self._carried(taken.state))
 
+    @scoped
     def unroll(self, embedded: Tensor, encoding: Encoding) -> Unrolled:
         """Every position of a known target: `embedded` (B, N, E) holds E y_0 to E y_{N-1}."""
         memory = self.memory(encoding)
@@ -181,6 +185,7 @@ class AttentionDecoder(Module):
         logits = self.output(self._read(states, contexts, embedded, attentional, 3))
         return Unrolled(expose(logits, "logits"), taken, initial)
 
+    @scoped
     def logits(self, embedded: Tensor, encoding: Encoding) -> Tensor:
         """The logits of `unroll`, (B, N, vocabulary), and nothing else.
 

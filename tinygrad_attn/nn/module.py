@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from tinygrad_attn.engine import Tensor, scope
+from tinygrad_attn.engine.modes import thread
 
 _Self = TypeVar("_Self", bound="Module")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def scoped(method: _Method) -> _Method:
+    """A method of a module that runs within the module's scope, as a call does; one that it calls stays there."""
+
+    @wraps(method)
+    def run(self: Module, *arguments: Any, **settings: Any) -> Any:
+        around = thread.mode.scope
+        if self._label is None or (around is not None and around.name == self._label):
+            return method(self, *arguments, **settings)
+        with scope(self._label):
+            return method(self, *arguments, **settings)
+
+    return cast(_Method, run)
 
 
 class Module:
