@@ -113,12 +113,12 @@ class Problem:
                     part.training = mode
 
     def _find_variables(self) -> None:
-        owner = self._fn if _is_module(self._fn) else getattr(self._fn, "__self__", None)
-        if _is_module(owner):
+        owner = self._fn if is_module(self._fn) else getattr(self._fn, "__self__", None)
+        if is_module(owner):
             self._add_module(owner, "")
-        several = sum(map(_is_module, self._arguments)) + _is_module(owner) > 1
+        several = sum(map(is_module, self._arguments)) + is_module(owner) > 1
         for position, (argument, label) in enumerate(zip(self._arguments, self._labels(), strict=True)):
-            if _is_module(argument):
+            if is_module(argument):
                 self._add_module(argument, f"{label}." if several else "")
                 continue
             if not isinstance(argument, (Tensor, np.ndarray, float, np.floating)):
@@ -143,8 +143,9 @@ class Problem:
         """The names of the function's arguments where it has any, else `input 0` and so on."""
         labels = [f"input {position}" for position in range(len(self._arguments))]
         if not isinstance(self._fn, Primitive):
+            call = getattr(self._fn, "forward", self._fn) if is_module(self._fn) else self._fn
             try:
-                parameters = list(inspect.signature(self._fn).parameters.values())
+                parameters = list(inspect.signature(call).parameters.values())
             except (TypeError, ValueError):  # such as a function written in C
                 return labels
             for position, parameter in enumerate(parameters[: len(labels)]):
@@ -221,7 +222,8 @@ def _in_float64(array: np.ndarray) -> np.ndarray:
     return np.array(array, dtype=np.float64, order="C")
 
 
-def _is_module(candidate: Any) -> bool:
+def is_module(candidate: Any) -> bool:
+    """Whether something has named parameters."""
     return callable(getattr(candidate, "named_parameters", None)) and not isinstance(candidate, type)
 
 

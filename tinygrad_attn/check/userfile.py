@@ -1,0 +1,125 @@
+"""Checking a function or module of somebody's own: `tinygrad-attn check path/to/file.py::name`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tinygrad_attn.check.gradcheck import gradcheck
+from tinygrad_attn.check.problem import is_module
+from tinygrad_attn.check.report import GradcheckReport
+from tinygrad_attn.errors import UserError
+
+INPUTS = "gradcheck_inputs"
+
+
+def check_target(target: str, **settings: Any) -> GradcheckReport:
+    """`gradcheck` of what `target` names, without raising if the check fails.
+
+    The file is imported, which runs it, as `python file.py` would but for its `__main__` part. What it is
+    checked with stands beside it in the file, as `gradcheck_inputs`: a tuple of inputs, a function that
+    returns one, or a mapping from names to either. A function whose arguments all have defaults needs none:
+    it is checked at those. A class of modules is made without arguments first.
+
+    Args:
+        target: `path/to/file.py::name`, where the name may have dots.
+        **settings: as for `gradcheck`.
+
+    Raises:
+        UserError: in one line, if the target, the file or the inputs are at fault, or the function raises.
+    """
+    path, separator, name = target.rpartition("::")
+    if not separator or not path or not name:
+        raise UserError(f"{target}: expected path/to/file.py::name, the name of a function or module in it")
+    module = _imported(Path(path))
+    candidate: Any = module
+    for part in name.split("."):
+        if not hasattr(candidate, part):
+            raise UserError(f"{path} defines no {name}{_choices(module)}")
+        candidate = getattr(candidate, part)
+    if not callable(candidate):
+        raise UserError(f"{target} is a {type(candidate).__name__}, expected a function or a module")
+    fn = candidate
+    if isinstance(candidate, type):
+        fn = _called(candidate, f"{name}() to make a module")
+        if not is_module(fn):
+            raise UserError(f"{target} is a class without parameters, expected a function or a module")
+    inputs = _inputs(module, name, fn)
+    report: GradcheckReport = _called(
+        lambda: gradcheck(fn, inputs, **{**settings, "raise_exception": False}), name
+    )
+    return report
+
+
+def _imported(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path}: expected a Python file")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)  # for what it imports from beside it
+    sys.modules.setdefault(path.stem, module)  # dataclasses and the like look their module up
+    loader = spec.loader
+    try:
+        _called(lambda: loader.exec_module(module), f"importing {path}")
+    finally:
+        sys.path.remove(folder)
+    return module
+
+
+def _inputs(module: ModuleType, name: str, fn: Callable[..., Any]) -> Any:
+    given = getattr(module, INPUTS, None)
+    if isinstance(given, Mapping):
+        given = given.get(name)
+    if callable(given):
+        given = _called(given, INPUTS)
+    if given is not None:
+        return given
+    call = fn.forward if is_module(fn) and hasattr(fn, "forward") else fn
+    defaults = [
+        parameter.default
+        for parameter in inspect.signature(call).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if any(default is inspect.Parameter.empty for default in defaults):
+        raise UserError(
+            f"{name} needs inputs: give its arguments defaults, or define {INPUTS} in {module.__file__}"
+        )
+    return tuple(defaults)
+
+
+def _called(function: Callable[[], Any], what: str) -> Any:
+    """What the function returns; what it raises as one line with the place in somebody's file."""
+    try:
+        return function()
+    except UserError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        package = str(Path(__file__).resolve().parent.parent)
+        places = [
+            f for f in frames if not f.filename.startswith((package, "<frozen")) and f.name != "_called"
+        ]
+        where = f" ({places[-1].filename}:{places[-1].lineno})" if places else ""
+        message = " ".join(str(error).split())
+        raise UserError(f"{what}: {type(error).__name__}: {message}{where}") from error
+
+
+def _choices(module: ModuleType) -> str:
+    """What the file defines that could have been meant."""
+    names = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and name != INPUTS
+        and (getattr(value, "__module__", None) == module.__name__ or is_module(value))
+    ]
+    return f"; it defines {', '.join(names)}" if names else ""
