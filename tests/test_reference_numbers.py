@@ -1,7 +1,7 @@
-"""The worked numbers of the two texts on attention that this package follows, computed by it in full precision.
+"""The worked numbers of the two texts on attention that this package follows, in full precision.
 
-The texts round on the way, so that a printed number may differ from the exact one by a unit in its last place; where
-it differs by more, the test says by how much.
+The texts round on the way, so that a printed number may differ from the exact one by a unit in its last
+place; where it differs by more, the test says by how much.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def printed(found: ta.Tensor, *numbers: str, unit: float = 1.0) -> None:
 def additive(w_a: Any, u_a: Any, v_a: Any) -> ta.nn.AdditiveAttention:
     """The alignment model with the given weights."""
     w_a, u_a, v_a = (np.array(x, np.float64) for x in (w_a, u_a, v_a))
-    attention = ta.nn.AdditiveAttention(w_a.shape[1], u_a.shape[1], len(v_a), dtype=np.float64, rng=np.random.default_rng(0))
+    attention = ta.nn.AdditiveAttention(
+        w_a.shape[1], u_a.shape[1], len(v_a), dtype=np.float64, rng=np.random.default_rng(0)
+    )
     attention.load_state_dict({"W_a": w_a, "U_a": u_a, "v_a": v_a})
     return attention
 
@@ -89,7 +91,9 @@ def test_exponentials(attended: Any) -> None:
 def test_weights(attended: Any) -> None:
     printed(attended.weights, "0.3069", "0.4063", "0.2868")
     assert attended.weights.data.sum() == pytest.approx(1, rel=1e-15) and (attended.weights.data > 0).all()
-    np.testing.assert_allclose(ta.exp(attended.scores).data / ta.exp(attended.scores).data.sum(), attended.weights.data)
+    np.testing.assert_allclose(
+        ta.exp(attended.scores).data / ta.exp(attended.scores).data.sum(), attended.weights.data
+    )
 
 
 def test_ratio_of_weights_is_the_exponential_of_the_difference_of_scores(attended: Any) -> None:
@@ -101,7 +105,7 @@ def test_ratio_of_weights_is_the_exponential_of_the_difference_of_scores(attende
 
 
 def test_softmax_ignores_a_shift(attended: Any) -> None:
-    """The exponentials are printed from rounded scores: 359.58 for 359.73, and so their sum, 885.07 for 885.27."""
+    """The exponentials are of rounded scores: 359.58 for 359.73, and so their sum, 885.07 for 885.27."""
     shifted = attended.scores + 5
     printed(shifted, "5.6044", "5.8854", "5.5370", unit=0.5)
     printed(ta.exp(shifted), "271.60", "359.58", "253.89", unit=15)
@@ -171,13 +175,17 @@ def test_ranking_flips_with_the_state_in_two_dimensions() -> None:
     second = attention(ta.Tensor([[0.0, 1.0]]), annotations)
     printed(second.scores, "1.5232", "0.9640", unit=0.5)
     printed(second.weights, "0.6363", "0.3637", unit=0.5)
-    both = attention(ta.Tensor([[[1.0, 0.0], [0.0, 1.0]]]), annotations)  # the alignment matrix, a row a target word
-    np.testing.assert_allclose(both.weights.data[0], [first.weights.data[0], second.weights.data[0]], rtol=1e-15)
+    both = attention(
+        ta.Tensor([[[1.0, 0.0], [0.0, 1.0]]]), annotations
+    )  # the alignment matrix, a row a target word
+    np.testing.assert_allclose(
+        both.weights.data[0], [first.weights.data[0], second.weights.data[0]], rtol=1e-15
+    )
     printed(ta.tanh(ta.Tensor([2.0, 1.0])), "0.9640", "0.7616", unit=0.5)
 
 
 def test_scores_of_the_second_text() -> None:
-    """Additive, dot product, general and scaled, each as its formula says; the context by queries, keys and values."""
+    """Additive, dot product, general and scaled, each as its formula says; the context is their sum."""
     rng = np.random.default_rng(0)
     s, h = rng.standard_normal(4), rng.standard_normal((5, 4))
     w_1, w_2, v, w = (rng.standard_normal(shape) for shape in ((3, 4), (3, 4), (3,), (4, 4)))
@@ -194,4 +202,6 @@ def test_scores_of_the_second_text() -> None:
         np.testing.assert_allclose(found.scores.data[0], scores, rtol=1e-13)
         weights = np.exp(scores) / np.exp(scores).sum()
         np.testing.assert_allclose(found.weights.data[0], weights, rtol=1e-13)
-        np.testing.assert_allclose(found.context.data[0], sum(a * h_j for a, h_j in zip(weights, h, strict=True)), rtol=1e-12)
+        np.testing.assert_allclose(
+            found.context.data[0], sum(a * h_j for a, h_j in zip(weights, h, strict=True)), rtol=1e-12
+        )

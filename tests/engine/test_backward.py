@@ -73,7 +73,12 @@ def test_random_graphs_against_forward_mode() -> None:
             if rng.random() < 0.5:
                 nodes.append((a + b, da + db))
             else:
-                nodes.append((ta.tanh(a * b), (1 - np.tanh(a.item() * b.item()) ** 2) * (a.item() * db + b.item() * da)))
+                nodes.append(
+                    (
+                        ta.tanh(a * b),
+                        (1 - np.tanh(a.item() * b.item()) ** 2) * (a.item() * db + b.item() * da),
+                    )
+                )
         output, slopes = nodes[-1]
         np.testing.assert_allclose([g.item() for g in ta.grad(output, leaves)], slopes, rtol=1e-12)
 
@@ -101,7 +106,11 @@ def test_means_over_several_axes() -> None:
     for axis in ((0, 2), (-1, -3)):
         x = leaf(np.ones((2, 3, 4)))
         (x.mean(axis=axis) * ta.Tensor([1.0, 2, 3])).sum().backward()
-        assert x.grad is not None and x.grad.shape == x.shape and x.grad[0, :, 0].tolist() == [0.125, 0.25, 0.375]
+        assert (
+            x.grad is not None
+            and x.grad.shape == x.shape
+            and x.grad[0, :, 0].tolist() == [0.125, 0.25, 0.375]
+        )
 
 
 # Where gradients are kept
@@ -274,7 +283,9 @@ def test_freed_graph() -> None:
     x = leaf(2.0)
     y = x * x
     y.backward()
-    with pytest.raises(RuntimeError, match=r"freed by an earlier backward pass \(at mul\); pass retain_graph=True"):
+    with pytest.raises(
+        RuntimeError, match=r"freed by an earlier backward pass \(at mul\); pass retain_graph=True"
+    ):
         y.backward()
     with pytest.raises(RuntimeError, match="freed"):
         ta.grad(y, x)
@@ -314,7 +325,7 @@ def test_output_that_needs_no_gradient() -> None:
     for output in (ta.Tensor(1.0), leaf(1.0).detach(), ta.Tensor(1.0) * 2, leaf(1.0) > 0):
         with pytest.raises(RuntimeError, match="requires no gradient"):
             output.backward()
-    with pytest.raises(RuntimeError, match="input number 1, a tensor 'c' of shape .* requires no gradient"):
+    with pytest.raises(RuntimeError, match=r"input number 1, a tensor 'c' of shape .* requires no gradient"):
         ta.grad(leaf(1.0) * 2, (leaf(1.0), ta.Tensor(1.0, name="c")))
 
 
@@ -328,13 +339,19 @@ def test_inputs_that_are_no_tensors(bad: Any) -> None:
 def test_rule_that_returns_another_shape(create_graph: bool) -> None:
     twice = ta.Primitive("twice", lambda x: 2 * x, lambda g, y, x: np.ones(5))
     x = leaf([1.0, 2.0])
-    with pytest.raises(ValueError, match=r"twice: the rule for input number 0 returned a gradient of shape \(5,\)"):
+    with pytest.raises(
+        ValueError, match=r"twice: the rule for input number 0 returned a gradient of shape \(5,\)"
+    ):
         ta.grad(twice(x).sum(), x, create_graph=create_graph)
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_rule_that_returns_a_number_or_an_array(create_graph: bool) -> None:
-    for rule, right in ((lambda g, y, x: 1.0, 1), (lambda g, y, x: np.array(3), 3), (lambda g, y, x: np.ones((2, 3)), 6)):
+    for rule, right in (
+        (lambda g, y, x: 1.0, 1),
+        (lambda g, y, x: np.array(3), 3),
+        (lambda g, y, x: np.ones((2, 3)), 6),
+    ):
         x = leaf(2.0)
         flat = ta.Primitive("flat", lambda x: x + 0, rule)
         (g,) = ta.grad(flat(x) + flat(x), x, create_graph=create_graph)
@@ -362,7 +379,7 @@ def test_stale_leaf() -> None:
     y = w * x
     w.data *= 2
     w.note_written()
-    with pytest.raises(RuntimeError, match="tensor 'w' of shape .* was written to after mul had used it"):
+    with pytest.raises(RuntimeError, match=r"tensor 'w' of shape .* was written to after mul had used it"):
         y.backward()
     (w * x).backward()
     assert w.grad == 3 and x.grad == 4
@@ -387,7 +404,9 @@ def linear_rule(g: Any, y: Any, x: Any, w: Any, b: Any) -> tuple[Any, Any, Any]:
     return g @ w, Product(g, x), Product(g, None)
 
 
-row_map = ta.fused(lambda x, w, b: x @ ta.transpose(w) + b, lambda x, w, b: x @ w.T + b, linear_rule, name="row_map")
+row_map = ta.fused(
+    lambda x, w, b: x @ ta.transpose(w) + b, lambda x, w, b: x @ w.T + b, linear_rule, name="row_map"
+)
 
 
 def test_products_of_many_uses_are_one_sum() -> None:
@@ -427,4 +446,11 @@ def test_edges_are_observed_with_their_own_share() -> None:
     d = b + b * b
     edges: list[tuple[str, int, float]] = []
     walk(d, np.ones(()), observe=lambda node, slot, g: edges.append((node._primitive.name, slot, float(g))))
-    assert sorted(edges) == [("add", 0, 1), ("add", 1, 1), ("mul", 0, 9), ("mul", 0, 57), ("mul", 1, 9), ("mul", 1, 57)]
+    assert sorted(edges) == [
+        ("add", 0, 1),
+        ("add", 1, 1),
+        ("mul", 0, 9),
+        ("mul", 0, 57),
+        ("mul", 1, 9),
+        ("mul", 1, 57),
+    ]

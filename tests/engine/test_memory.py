@@ -63,7 +63,9 @@ def test_a_deep_chain_of_a_kernel_through_its_definition() -> None:
 
 
 @pytest.mark.usefixtures("_without_collector")
-@pytest.mark.parametrize("mode", ["forward", "backward", "grad", "create_graph", "failed", "explicit", "retained"])
+@pytest.mark.parametrize(
+    "mode", ["forward", "backward", "grad", "create_graph", "failed", "explicit", "retained"]
+)
 def test_reference_counting_frees_the_graph(mode: str) -> None:
     x = leaf(np.ones((3, 3)))
 

@@ -1,4 +1,4 @@
-"""The context managers restore what they found: after exceptions, nested, as decorators, and in each thread alone."""
+"""The context managers restore what they found: after exceptions, nested, as decorators, thread by thread."""
 
 from __future__ import annotations
 
@@ -132,7 +132,9 @@ def test_explicit_runs_definitions_in_a_scope_of_their_name() -> None:
     assert [name for name, _ in operations(ta.softmax(x))] == ["softmax"]
     with ta.explicit():
         names = operations(ta.softmax(x))
-    assert {"exp", "sum", "div"} <= {name for name, _ in names} and {scope for _, scope in names} == {"softmax"}
+    assert {"exp", "sum", "div"} <= {name for name, _ in names} and {scope for _, scope in names} == {
+        "softmax"
+    }
     assert [name for name, _ in operations(ta.softmax(x))] == ["softmax"]
 
 

@@ -63,10 +63,10 @@ def test_errors_name_the_operation_and_keep_their_cause() -> None:
     def fail_otherwise(x: Any) -> Any:
         raise OwnError("left alone")
 
-    with pytest.raises(ValueError, match="^unlucky: no such luck") as caught:
+    with pytest.raises(ValueError, match=r"^unlucky: no such luck") as caught:
         ta.Primitive("unlucky", fail, None)(leaf(1.0))
     assert isinstance(caught.value.__cause__, ValueError)
-    with pytest.raises(OwnError, match="^left alone") as other:
+    with pytest.raises(OwnError, match=r"^left alone") as other:
         ta.Primitive("other", fail_otherwise, None)(leaf(1.0))
     assert other.value.__cause__ is None
 

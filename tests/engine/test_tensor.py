@@ -42,7 +42,9 @@ def test_tensor_of_untracked_tensors() -> None:
 
 @pytest.mark.parametrize("data", [[1, 2, 3], [True], np.arange(3), np.uint8(1)])
 def test_integers_cannot_require_a_gradient(data: Any) -> None:
-    with pytest.raises(TypeError, match=r"cannot require a gradient, expected a floating dtype, e\.g\. Tensor\(\[1\.0"):
+    with pytest.raises(
+        TypeError, match=r"cannot require a gradient, expected a floating dtype, e\.g\. Tensor\(\[1\.0"
+    ):
         ta.Tensor(data, requires_grad=True)
     x = ta.Tensor(data)
     with pytest.raises(TypeError, match="cannot require a gradient"):
@@ -50,7 +52,9 @@ def test_integers_cannot_require_a_gradient(data: Any) -> None:
     assert not (x * 0.5).requires_grad
 
 
-@pytest.mark.parametrize("data", [None, "text", ["a"], object(), {"a": 1}, [1.0, None], 10**30, np.datetime64("2020")])
+@pytest.mark.parametrize(
+    "data", [None, "text", ["a"], object(), {"a": 1}, [1.0, None], 10**30, np.datetime64("2020")]
+)
 def test_what_is_no_number_is_refused(data: Any) -> None:
     with pytest.raises(TypeError, match="expected numbers"):
         ta.Tensor(data)
@@ -142,7 +146,17 @@ def test_detach_and_numpy_share_the_array() -> None:
 
 # Operators and numpy
 
-LEFT = [2.0, 3, np.float64(2), np.float32(2), np.array(2.0), np.array([3.0, 4.0]), [3.0, 4.0], np.ones((2, 2)), ta.Tensor([3.0, 4.0])]
+LEFT = [
+    2.0,
+    3,
+    np.float64(2),
+    np.float32(2),
+    np.array(2.0),
+    np.array([3.0, 4.0]),
+    [3.0, 4.0],
+    np.ones((2, 2)),
+    ta.Tensor([3.0, 4.0]),
+]
 OPERATORS = [operator.add, operator.sub, operator.mul, operator.truediv, operator.pow]
 
 
@@ -167,7 +181,7 @@ def test_lists_stand_for_arrays() -> None:
     assert g.tolist() == [[2, 4], [2, 4]]
     assert ta.maximum([0.0, 3.0], x).tolist() == [[1, 3], [3, 4]]
     with pytest.raises(TypeError, match="requires a gradient"):
-        ta.Tensor([1.0, 2.0]) + [x[0, 0], x[0, 1]]
+        x + [x[0, 0], x[0, 1]]  # noqa: RUF005 - a sum, no list
 
 
 def test_numpy_on_the_left_has_the_right_numbers() -> None:
@@ -327,7 +341,12 @@ def test_astype() -> None:
     x = leaf([1.5, 2.5])
     y = x.astype(np.float32)
     (y * y).sum().backward()
-    assert y.dtype == np.float32 and x.grad is not None and x.grad.dtype == np.float64 and x.grad.tolist() == [3, 5]
+    assert (
+        y.dtype == np.float32
+        and x.grad is not None
+        and x.grad.dtype == np.float64
+        and x.grad.tolist() == [3, 5]
+    )
     whole = x.astype(int)
     assert whole.tolist() == [1, 2] and not whole.requires_grad
     wave = ta.Tensor([1 + 1j]).astype(np.float32)

@@ -31,7 +31,9 @@ def test_tanh_and_sigmoid_saturate() -> None:
 
 
 def test_sigmoid_keeps_its_small_values() -> None:
-    np.testing.assert_allclose(ta.sigmoid(ta.Tensor([-30.0, -700.0])).data, np.exp([-30.0, -700.0]), rtol=1e-12)
+    np.testing.assert_allclose(
+        ta.sigmoid(ta.Tensor([-30.0, -700.0])).data, np.exp([-30.0, -700.0]), rtol=1e-12
+    )
 
 
 def test_softmax_of_large_scores() -> None:
@@ -119,7 +121,10 @@ def test_rows_without_any_score() -> None:
 
 
 def test_logsumexp_at_infinity() -> None:
-    assert gradient(lambda x: ta.logsumexp(x, axis=1), [[-INF, -INF], [-INF, 1.0]]) == ([-INF, 1], [[0, 0], [0, 1]])
+    assert gradient(lambda x: ta.logsumexp(x, axis=1), [[-INF, -INF], [-INF, 1.0]]) == (
+        [-INF, 1],
+        [[0, 0], [0, 1]],
+    )
     assert ta.logsumexp(ta.Tensor([INF, 1000.0])).item() == INF
     assert ta.logsumexp(ta.Tensor([-1000.0, -1000.0])).item() == -1000 + np.log(2)
     assert ta.logsumexp(ta.Tensor([1000.0, 1000.0])).item() == 1000 + np.log(2)

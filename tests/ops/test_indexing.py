@@ -1,4 +1,4 @@
-"""Every kind of index: numpy's value, and a gradient that lands where the value came from, repeated entries adding up."""
+"""Every kind of index: numpy's value, and a gradient that lands where it came from, repeats added up."""
 
 from __future__ import annotations
 

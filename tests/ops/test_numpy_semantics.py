@@ -1,4 +1,4 @@
-"""Operations answer as numpy's functions of the same name do, argument variant by argument variant, errors included."""
+"""Operations answer as numpy's functions of the same name do, variant by variant, errors included."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def same(ours: Any, theirs: Any) -> None:
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "var", "std"])
 def test_reductions(name: str, settings: dict[str, Any], dtype: Any) -> None:
     x = (X * 3).astype(dtype)
-    theirs = {**settings, "axis": tuple(settings["axis"])} if isinstance(settings.get("axis"), list) else settings
+    theirs = (
+        {**settings, "axis": tuple(settings["axis"])} if isinstance(settings.get("axis"), list) else settings
+    )
     same(getattr(ta, name)(ta.Tensor(x), **settings), getattr(np, name)(x, **theirs))
     same(getattr(ta.Tensor(x), name)(**settings), getattr(np, name)(x, **theirs))
 
@@ -165,9 +167,12 @@ def test_einsum(subscripts: str, shapes: list[tuple[int, ...]]) -> None:
     upstream = RNG.standard_normal(output.shape)
     direction = [RNG.standard_normal(shape) for shape in shapes]
     slope = sum(
-        (upstream * np.einsum(subscripts, *arrays[:i], v, *arrays[i + 1 :])).sum() for i, v in enumerate(direction)
+        (upstream * np.einsum(subscripts, *arrays[:i], v, *arrays[i + 1 :])).sum()
+        for i, v in enumerate(direction)
     )
-    found = sum((g.data * v).sum() for g, v in zip(ta.grad(output, tensors, upstream), direction, strict=True))
+    found = sum(
+        (g.data * v).sum() for g, v in zip(ta.grad(output, tensors, upstream), direction, strict=True)
+    )
     assert found == pytest.approx(slope, rel=1e-12, abs=1e-12)
 
 
@@ -197,7 +202,18 @@ def test_matmul(shapes: list[tuple[int, ...]]) -> None:
         assert g.shape == operand.shape
 
 
-EXPONENTS: list[Any] = [2, 3, -1, 0.5, 0, 1, 2.5, np.float32(2), np.array([1.0, 2.0, 0.0]), np.array([2, 0, 1])]
+EXPONENTS: list[Any] = [
+    2,
+    3,
+    -1,
+    0.5,
+    0,
+    1,
+    2.5,
+    np.float32(2),
+    np.array([1.0, 2.0, 0.0]),
+    np.array([2, 0, 1]),
+]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
@@ -252,46 +268,146 @@ FAULTS: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
     ("sum twice", ValueError, "repeated axis in `sum`", lambda: ta.sum(ta.Tensor(X), axis=(0, 0))),
     ("mean", np.exceptions.AxisError, "axis -4 is out of bounds", lambda: ta.Tensor(X).mean(axis=-4)),
     ("axis of another type", TypeError, "float", lambda: ta.sum(ta.Tensor(X), axis=1.0)),
-    ("max of nothing", ValueError, "max: zero-size array", lambda: ta.max(ta.Tensor(np.zeros((0, 2))), axis=0)),
-    ("reshape", ValueError, r"reshape: cannot reshape array of size 24 into shape \(5,\)", lambda: ta.reshape(ta.Tensor(X), 5)),
+    (
+        "max of nothing",
+        ValueError,
+        "max: zero-size array",
+        lambda: ta.max(ta.Tensor(np.zeros((0, 2))), axis=0),
+    ),
+    (
+        "reshape",
+        ValueError,
+        r"reshape: cannot reshape array of size 24 into shape \(5,\)",
+        lambda: ta.reshape(ta.Tensor(X), 5),
+    ),
     ("reshape with a float", TypeError, "float", lambda: ta.reshape(ta.Tensor(X), (4.0, 6))),
-    ("transpose", ValueError, "transpose: 2 axes given for a tensor of 3", lambda: ta.transpose(ta.Tensor(X), (0, 1))),
-    ("transpose twice", ValueError, "repeated axis in `transpose`", lambda: ta.transpose(ta.Tensor(X), (0, 1, 1))),
+    (
+        "transpose",
+        ValueError,
+        "transpose: 2 axes given for a tensor of 3",
+        lambda: ta.transpose(ta.Tensor(X), (0, 1)),
+    ),
+    (
+        "transpose twice",
+        ValueError,
+        "repeated axis in `transpose`",
+        lambda: ta.transpose(ta.Tensor(X), (0, 1, 1)),
+    ),
     ("swapaxes", np.exceptions.AxisError, "swapaxes: ", lambda: ta.swapaxes(ta.Tensor(X), 0, 3)),
-    ("squeeze", ValueError, r"squeeze: axis 0 of a tensor of shape \(2, 3, 4\)", lambda: ta.squeeze(ta.Tensor(X), 0)),
+    (
+        "squeeze",
+        ValueError,
+        r"squeeze: axis 0 of a tensor of shape \(2, 3, 4\)",
+        lambda: ta.squeeze(ta.Tensor(X), 0),
+    ),
     ("expand_dims", np.exceptions.AxisError, "expand_dims: ", lambda: ta.expand_dims(ta.Tensor(X), 5)),
     ("broadcast_to", ValueError, "broadcast_to: ", lambda: ta.broadcast_to(ta.Tensor(X), (3, 4))),
     ("concatenate nothing", ValueError, "concatenate: expected at least one", lambda: ta.concatenate([])),
     ("concatenate", ValueError, "concatenate: ", lambda: ta.concatenate([ta.Tensor(X), np.ones((2, 2))])),
     ("stack", ValueError, "stack: ", lambda: ta.stack([ta.Tensor(X), np.ones((2, 2))])),
-    ("split", ValueError, "split: an axis of length 3 cannot be cut into 2", lambda: ta.split(ta.Tensor(X), 2, axis=1)),
+    (
+        "split",
+        ValueError,
+        "split: an axis of length 3 cannot be cut into 2",
+        lambda: ta.split(ta.Tensor(X), 2, axis=1),
+    ),
     ("getitem", IndexError, "getitem: index 5 is out of bounds", lambda: ta.Tensor(X)[5]),
     ("getitem with a float", IndexError, "getitem: only integers", lambda: ta.Tensor(X)[1.0]),
     ("getitem with too many", IndexError, "getitem: too many indices", lambda: ta.Tensor(X)[0, 0, 0, 0]),
-    ("getitem with a wrong mask", IndexError, "getitem: boolean index", lambda: ta.Tensor(X)[np.ones(5, bool)]),
+    (
+        "getitem with a wrong mask",
+        IndexError,
+        "getitem: boolean index",
+        lambda: ta.Tensor(X)[np.ones(5, bool)],
+    ),
     ("take", IndexError, "getitem: index 3 is out of bounds", lambda: ta.take(ta.Tensor(X), [3], axis=0)),
-    ("take with floats", TypeError, "take: indices have dtype float64", lambda: ta.take(ta.Tensor(X), [0.5], axis=0)),
+    (
+        "take with floats",
+        TypeError,
+        "take: indices have dtype float64",
+        lambda: ta.take(ta.Tensor(X), [0.5], axis=0),
+    ),
     ("where", ValueError, "where: ", lambda: ta.where(np.ones(5, bool), ta.Tensor(X), 0)),
     ("einsum operands", ValueError, "einsum: 'ij,jk' describes 2", lambda: ta.einsum("ij,jk", ta.Tensor(X))),
     ("einsum axes", ValueError, "einsum: 'ij' names 2 axes", lambda: ta.einsum("ij", ta.Tensor(X))),
-    ("einsum sizes", ValueError, "einsum: an axis of 'ijk,k->i' has size 4 and 5", lambda: ta.einsum("ijk,k->i", ta.Tensor(X), np.ones(5))),
+    (
+        "einsum sizes",
+        ValueError,
+        "einsum: an axis of 'ijk,k->i' has size 4 and 5",
+        lambda: ta.einsum("ijk,k->i", ta.Tensor(X), np.ones(5)),
+    ),
     ("einsum output", ValueError, "einsum: the output", lambda: ta.einsum("ijk->l", ta.Tensor(X))),
     ("einsum output twice", ValueError, "einsum: the output", lambda: ta.einsum("ijk->ii", ta.Tensor(X))),
-    ("einsum without the ellipsis", ValueError, "needs the ellipsis", lambda: ta.einsum("...k->k", ta.Tensor(X))),
-    ("einsum ellipsis of a vector", ValueError, "names more axes", lambda: ta.einsum("...ij->...", ta.Tensor([1.0]))),
+    (
+        "einsum without the ellipsis",
+        ValueError,
+        "needs the ellipsis",
+        lambda: ta.einsum("...k->k", ta.Tensor(X)),
+    ),
+    (
+        "einsum ellipsis of a vector",
+        ValueError,
+        "names more axes",
+        lambda: ta.einsum("...ij->...", ta.Tensor([1.0])),
+    ),
     ("einsum digits", ValueError, "more than letters", lambda: ta.einsum("1j->j", ta.Tensor(X))),
     ("einsum dots", ValueError, "more than letters", lambda: ta.einsum("..ij->ij", ta.Tensor(X))),
     ("einsum lists", TypeError, "einsum: expected subscripts", lambda: ta.einsum(ta.Tensor(X), [0, 1, 2])),
-    ("too many inputs", TypeError, "add takes 2 inputs", lambda: ta.add(ta.Tensor(X), ta.Tensor(X), ta.Tensor(X))),
-    ("softmax mask", ValueError, "softmax: a mask of shape", lambda: ta.softmax(ta.Tensor(X), mask=np.ones((5, 2, 3, 4), bool))),
+    (
+        "too many inputs",
+        TypeError,
+        "add takes 2 inputs",
+        lambda: ta.add(ta.Tensor(X), ta.Tensor(X), ta.Tensor(X)),
+    ),
+    (
+        "softmax mask",
+        ValueError,
+        "softmax: a mask of shape",
+        lambda: ta.softmax(ta.Tensor(X), mask=np.ones((5, 2, 3, 4), bool)),
+    ),
     ("softmax mask values", TypeError, "mask: expected booleans", lambda: ta.softmax(ta.Tensor(X), mask=X)),
-    ("softmax axis", np.exceptions.AxisError, "axis 3 is out of bounds", lambda: ta.softmax(ta.Tensor(X), axis=3)),
-    ("log_softmax axis", np.exceptions.AxisError, "axis 3 is out of bounds", lambda: ta.log_softmax(ta.Tensor(X), axis=3)),
-    ("cross_entropy shapes", ValueError, "cross_entropy: logits of shape", lambda: ta.cross_entropy(ta.Tensor(X), [0])),
-    ("cross_entropy class", IndexError, "cross_entropy: target 4 is not one of the 4", lambda: ta.cross_entropy(ta.Tensor(X[0]), [0, 4, 1])),
-    ("cross_entropy negative", IndexError, "cross_entropy: target -1", lambda: ta.cross_entropy(ta.Tensor(X[0]), [0, -1, 1])),
-    ("cross_entropy floats", TypeError, "cross_entropy: targets have dtype", lambda: ta.cross_entropy(ta.Tensor(X[0]), [0.0, 1, 1])),
-    ("cross_entropy of nothing", ValueError, "no target counts", lambda: ta.cross_entropy(ta.Tensor(X[0]), [0, 0, 0], ignore_index=0)),
+    (
+        "softmax axis",
+        np.exceptions.AxisError,
+        "axis 3 is out of bounds",
+        lambda: ta.softmax(ta.Tensor(X), axis=3),
+    ),
+    (
+        "log_softmax axis",
+        np.exceptions.AxisError,
+        "axis 3 is out of bounds",
+        lambda: ta.log_softmax(ta.Tensor(X), axis=3),
+    ),
+    (
+        "cross_entropy shapes",
+        ValueError,
+        "cross_entropy: logits of shape",
+        lambda: ta.cross_entropy(ta.Tensor(X), [0]),
+    ),
+    (
+        "cross_entropy class",
+        IndexError,
+        "cross_entropy: target 4 is not one of the 4",
+        lambda: ta.cross_entropy(ta.Tensor(X[0]), [0, 4, 1]),
+    ),
+    (
+        "cross_entropy negative",
+        IndexError,
+        "cross_entropy: target -1",
+        lambda: ta.cross_entropy(ta.Tensor(X[0]), [0, -1, 1]),
+    ),
+    (
+        "cross_entropy floats",
+        TypeError,
+        "cross_entropy: targets have dtype",
+        lambda: ta.cross_entropy(ta.Tensor(X[0]), [0.0, 1, 1]),
+    ),
+    (
+        "cross_entropy of nothing",
+        ValueError,
+        "no target counts",
+        lambda: ta.cross_entropy(ta.Tensor(X[0]), [0, 0, 0], ignore_index=0),
+    ),
 ]
 
 

@@ -17,7 +17,9 @@ SAMPLES = samples()
 WITHOUT_SLOPE = {("where", 0)}  # a condition
 
 every = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-analytic = pytest.mark.parametrize("sample", [s for s in SAMPLES if s.analytic], ids=lambda sample: sample.name)
+analytic = pytest.mark.parametrize(
+    "sample", [s for s in SAMPLES if s.analytic], ids=lambda sample: sample.name
+)
 
 
 def drawn(sample: Sample, dtype: Any = np.float64) -> tuple[list[np.ndarray], np.random.Generator]:
@@ -103,7 +105,7 @@ def test_complex_step_agrees_with_the_gradient_and_with_the_second_derivative(sa
 
 @every
 def test_three_routes_to_the_gradient_agree(sample: Sample) -> None:
-    """backward(), grad(), grad(create_graph=True), with kernels and without: the same numbers, in the same shapes."""
+    """backward(), grad(), grad(create_graph=True), with kernels and without: the same numbers and shapes."""
     arrays, rng = drawn(sample)
     inputs = leaves(arrays)
     output = sample.fn(*inputs)
@@ -159,12 +161,16 @@ def test_backward_leaves_gradients_of_their_own(sample: Sample) -> None:
         if x.grad is not None:
             np.testing.assert_array_equal(x.grad, 2 * once)
     for i, g in enumerate(gradients):
-        assert not any(np.shares_memory(g, other) for other in (upstream, *(x.data for x in inputs), *gradients[:i]))
+        assert not any(
+            np.shares_memory(g, other) for other in (upstream, *(x.data for x in inputs), *gradients[:i])
+        )
 
 
-@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.operation != "astype"], ids=lambda sample: sample.name)
+@pytest.mark.parametrize(
+    "sample", [s for s in SAMPLES if s.operation != "astype"], ids=lambda sample: sample.name
+)
 def test_single_precision_stays_single(sample: Sample) -> None:
-    """Python numbers and rules leave float32 as it is, on every edge; and the numbers are those of float64."""
+    """Python numbers and rules leave float32 as it is, on every edge; the numbers are those of float64."""
     arrays, rng = drawn(sample, np.float32)
     inputs, precise = leaves(arrays), leaves([x.astype(np.float64) for x in arrays])
     output, reference = sample.fn(*inputs), sample.fn(*precise)
@@ -210,10 +216,14 @@ def test_kernel_is_its_definition(seed: int, dtype: Any, tolerance: float) -> No
             expected = ta.grad(spelled_out, inputs, upstream)
         for got, right in ((output, spelled_out), *zip(gradients, expected, strict=True)):
             scale = 1 + np.abs(right.data).max(initial=0)
-            np.testing.assert_allclose(got.data / scale, right.data / scale, rtol=0, atol=tolerance, err_msg=sample.name)
+            np.testing.assert_allclose(
+                got.data / scale, right.data / scale, rtol=0, atol=tolerance, err_msg=sample.name
+            )
 
 
-@pytest.mark.parametrize("primitive", [p for p in all_primitives() if isinstance(p, ta.Fused)], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "primitive", [p for p in all_primitives() if isinstance(p, ta.Fused)], ids=lambda p: p.name
+)
 def test_every_fused_operation_takes_its_kernel(primitive: ta.Fused, monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples above would agree as well if the kernel never ran."""
     ran: list[str] = []

@@ -91,7 +91,9 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
     indices = torch.as_tensor(np.asarray(indices, np.int64))
     if axis is None:
         return x.reshape(-1)[indices]
-    return x.movedim(axis, 0)[indices].movedim(tuple(range(indices.ndim)), tuple(range(axis % x.ndim, axis % x.ndim + indices.ndim)))
+    return x.movedim(axis, 0)[indices].movedim(
+        tuple(range(indices.ndim)), tuple(range(axis % x.ndim, axis % x.ndim + indices.ndim))
+    )
 
 
 def softmax(x: Any, axis: int = -1, mask: Any = None) -> Any:

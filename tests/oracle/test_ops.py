@@ -1,4 +1,4 @@
-"""Every operation against PyTorch in float64: values, gradients and second derivatives, with random upstream gradients."""
+"""Every operation against PyTorch in float64: values, gradients and second derivatives, random upstream."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ops_in_torch() -> Iterator[None]:
     found = []
     for module in (table, fused_table):
         for name in vars(module).copy():
-            if name == "ops" or hasattr(in_torch, name) and name not in ("np", "Any"):
+            if name == "ops" or (hasattr(in_torch, name) and name not in ("np", "Any")):
                 found.append((module, name, getattr(module, name)))
                 setattr(module, name, in_torch if name == "ops" else getattr(in_torch, name))
     try:
@@ -76,7 +76,9 @@ def test_value_gradients_and_second_derivatives(sample: Sample) -> None:
 
     upstream = rng.standard_normal(output.shape)
     gradients = ta.grad(output, inputs, upstream, create_graph=True)
-    right = torch.autograd.grad(expected, theirs, torch.tensor(upstream), create_graph=True, allow_unused=True)
+    right = torch.autograd.grad(
+        expected, theirs, torch.tensor(upstream), create_graph=True, allow_unused=True
+    )
     for g, r in zip(gradients, right, strict=True):
         close(g.data, r)
     output.backward(upstream, retain_graph=True)
@@ -88,7 +90,9 @@ def test_value_gradients_and_second_derivatives(sample: Sample) -> None:
     for g, v in zip(gradients, directions, strict=True):
         along = along + (g * v).sum()
     their_along = sum(
-        (r * torch.tensor(v)).sum() for r, v in zip(right, directions, strict=True) if r is not None and r.requires_grad
+        (r * torch.tensor(v)).sum()
+        for r, v in zip(right, directions, strict=True)
+        if r is not None and r.requires_grad
     )
     if not isinstance(their_along, torch.Tensor):  # linear: nothing is left to differentiate
         seconds: tuple[Any, ...] = (None,) * len(theirs)
@@ -101,9 +105,9 @@ def test_value_gradients_and_second_derivatives(sample: Sample) -> None:
 
 def test_the_operations_of_the_contract_are_compared() -> None:
     contract = (
-        "add sub mul div neg pow exp log sqrt tanh sigmoid relu abs maximum minimum where sum mean max min var std norm "
-        "logsumexp softmax log_softmax matmul einsum transpose swapaxes reshape squeeze expand_dims broadcast_to getitem "
-        "concatenate stack split take cross_entropy"
+        "add sub mul div neg pow exp log sqrt tanh sigmoid relu abs maximum minimum where sum mean max min "
+        "var std norm logsumexp softmax log_softmax matmul einsum transpose swapaxes reshape squeeze "
+        "expand_dims broadcast_to getitem concatenate stack split take cross_entropy"
     )
     assert set(contract.split()) <= {sample.operation for sample in COMPARED}
 

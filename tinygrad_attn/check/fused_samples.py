@@ -95,7 +95,10 @@ def _linear_maps(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("embedding", "vector of ids", lambda w: embedding(w, ids[:, 0]), (normal(5, inputs),))
     yield Sample("embedding", "no ids", lambda w: embedding(w, ids[:0]), (normal(5, inputs),))
     yield Sample(
-        "embedding", "padding", lambda w: ops.where(real, embedding(w, ids, padding_index=0), 0.0), (normal(5, inputs),)
+        "embedding",
+        "padding",
+        lambda w: ops.where(real, embedding(w, ids, padding_index=0), 0.0),
+        (normal(5, inputs),),
     )
 
 
@@ -165,11 +168,17 @@ def _decoders(rng: np.random.Generator) -> Iterator[Sample]:
     for cell, gates in (("rnn", 1), ("gru", 3), ("reset_before_gru", 3), ("lstm", 4)):
         source = normal(B, N, E), normal(B, H), normal(B, T, V), normal(B, T, A)
         weights = normal(A, H), normal(A), *_weights(gates, E + V, H)
-        for case, chosen in (("whole source", None), ("padded", mask), ("row with nothing to attend to", nothing)):
+        for case, chosen in (
+            ("whole source", None),
+            ("padded", mask),
+            ("row with nothing to attend to", nothing),
+        ):
             yield Sample(
                 "bahdanau_decoder",
                 f"{cell}, {case}",
-                lambda y, s, h, k, *w, cell=cell, chosen=chosen: bahdanau_decoder(y, s, h, k, chosen, *w, cell=cell),
+                lambda y, s, h, k, *w, cell=cell, chosen=chosen: bahdanau_decoder(
+                    y, s, h, k, chosen, *w, cell=cell
+                ),
                 (*source, *weights),
             )
 

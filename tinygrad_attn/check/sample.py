@@ -21,7 +21,8 @@ class Sample:
         case: what is particular, such as `stack of matrices`.
         fn: takes as many tensors as `draws` has entries, gives one tensor.
         draws: for each input, how to draw it: a float64 array, differentiable at that point.
-        analytic: whether a complex step can check it, because `fn` continues to complex numbers near the inputs.
+        analytic: whether a complex step can check it, because `fn` continues to complex numbers near the
+            inputs.
     """
 
     operation: str

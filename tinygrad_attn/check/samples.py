@@ -32,10 +32,10 @@ def samples() -> list[Sample]:
 
 
 def all_primitives() -> list[Primitive]:
-    """Every operation of the package, in the engine, `ops` and what else has been imported (but for the checks' own)."""
+    """Every operation of the engine, of `ops` and of whatever else was imported, but the checks' own."""
     for package in (engine, ops):
-        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            importlib.import_module(module.name)
+        for found_module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            importlib.import_module(found_module.name)
     root = engine.__name__.partition(".")[0]
     found: dict[Primitive, None] = {}
     for name, module in sorted(sys.modules.items()):

@@ -1,8 +1,8 @@
 """Reverse mode: from an output back to what asked for a gradient, each operation once.
 
-The walk is a loop over the operations in the reverse of the order in which they ran. Gradients are collected in a
-table; an operation is reached when all its uses have been, so its entry is complete. The rules work on arrays, or, to
-record the walk itself (`create_graph`), on tensors.
+The walk is a loop over the operations in the reverse of the order in which they ran. Gradients are collected
+in a table; an operation is reached when all its uses have been, so its entry is complete. The rules work on
+arrays, or, to record the walk itself (`create_graph`), on tensors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def backward(output: Tensor, gradient: Any = None, retain_graph: bool = False) -
         tensor.grad = _in_dtype(found if tensor.grad is None else np.asarray(tensor.grad + found), tensor)
 
 
-def grad(output: Tensor, inputs: Tensor | Sequence[Tensor], grad_output: Any = None, create_graph: bool = False) -> tuple[Tensor, ...]:
+def grad(
+    output: Tensor, inputs: Tensor | Sequence[Tensor], grad_output: Any = None, create_graph: bool = False
+) -> tuple[Tensor, ...]:
     """The gradients of `output` with respect to each of `inputs`; touches no `.grad`.
 
     Args:
@@ -46,7 +48,8 @@ def grad(output: Tensor, inputs: Tensor | Sequence[Tensor], grad_output: Any = N
         create_graph: record the computation of the gradients, so that they can be differentiated in turn.
 
     Returns:
-        One tensor for each input, of its shape; zeros where `output` does not depend on it. The graph is kept.
+        One tensor for each input, of its shape; zeros where `output` does not depend on it. The graph is
+        kept.
 
     Raises:
         RuntimeError: if `output` or one of `inputs` requires no gradient, or the graph was freed.
@@ -61,14 +64,16 @@ def grad(output: Tensor, inputs: Tensor | Sequence[Tensor], grad_output: Any = N
     seed = _seed(output, grad_output)
     if create_graph:
         with changed_mode(recording=True):
-            found = walk(output, seed if isinstance(seed, Tensor) else leaf(seed), wanted=inputs, create_graph=True)
+            found = walk(
+                output, seed if isinstance(seed, Tensor) else leaf(seed), wanted=inputs, create_graph=True
+            )
             return tuple(_own(found[x], x) if x in found else leaf(np.zeros_like(x.data)) for x in inputs)
     found = walk(output, value_of(seed), wanted=inputs)
     return tuple(leaf(_in_dtype(found[x], x).copy() if x in found else np.zeros_like(x.data)) for x in inputs)
 
 
 def _own(gradient: Tensor, x: Tensor) -> Tensor:
-    """A gradient with memory of its own, where rules may have handed on a view or the very tensor that came in."""
+    """A gradient with memory of its own, where rules may have handed on a view or what came in."""
     if gradient.dtype.kind != "c" and gradient.dtype != x.dtype:
         return rules.astype(gradient, x.dtype)
     return identity(gradient)
@@ -90,12 +95,14 @@ def walk(
     Args:
         output: where to start.
         seed: the gradient of `output`: an array, or a Tensor with `create_graph`.
-        wanted: the tensors to return gradients for; None for all leaves that require one and tensors that keep theirs.
+        wanted: the tensors to return gradients for; None for all leaves that require one and tensors that
+            keep theirs.
         within: `wanted` bounds the walk: nothing they were computed from is looked at.
         create_graph: run the rules on tensors.
         release: afterwards the graph is spent, and what kernels saved is dropped.
         revisit: go through a spent graph as well, running kernels again for what they had saved.
-        observe: called with (operation's output, input slot, gradient) for every edge the gradient flows along.
+        observe: called with (operation's output, input slot, gradient) for every edge the gradient flows
+            along.
 
     Returns:
         A gradient for each tensor that one flowed to: arrays of their own, or Tensors with `create_graph`.
@@ -158,7 +165,13 @@ def walk(
             node._saved = None
     for x, g in table.items():  # what is left are leaves
         if targets is None or x in targets:
-            results[x] = g if create_graph else _value(g, join) if type(g) is Sum or type(g) is Product else np.array(g)
+            results[x] = (
+                g
+                if create_graph
+                else _value(g, join)
+                if type(g) is Sum or type(g) is Product
+                else np.array(g)
+            )
     if release:
         for node in order:
             node._spent = True
@@ -166,7 +179,7 @@ def walk(
 
 
 def _from_fused(node: Tensor, g: Any, on_path: set[Tensor] | None, create_graph: bool) -> dict[int, Any]:
-    """The gradients of a fused operation, by input slot: from the kernel, or from the definition where that is due."""
+    """The gradients of a fused operation, by slot: from the kernel, or, where it is due, its definition."""
     primitive = node._primitive
     assert isinstance(primitive, Fused)
     slots = [
@@ -179,7 +192,9 @@ def _from_fused(node: Tensor, g: Any, on_path: set[Tensor] | None, create_graph:
     return dict(zip(slots, primitive.pull(node, g, slots), strict=True))
 
 
-def _through_definition(primitive: Fused, node: Tensor, g: Any, slots: Sequence[int], create_graph: bool) -> dict[int, Any]:
+def _through_definition(
+    primitive: Fused, node: Tensor, g: Any, slots: Sequence[int], create_graph: bool
+) -> dict[int, Any]:
     """The gradients of a fused operation by way of its definition, run on stand-ins for its inputs."""
     stand_ins = list(node._inputs if create_graph else node._arrays)
     for slot in slots:
@@ -190,12 +205,14 @@ def _through_definition(primitive: Fused, node: Tensor, g: Any, slots: Sequence[
             stand_ins[slot]._tracked = True
     with changed_mode(recording=True, explicit=True):
         output = primitive.definition(*stand_ins, **node._static)
-        found = walk(output, g, wanted=[stand_ins[slot] for slot in slots], within=True, create_graph=create_graph)
+        found = walk(
+            output, g, wanted=[stand_ins[slot] for slot in slots], within=True, create_graph=create_graph
+        )
     return {slot: found.get(stand_ins[slot]) for slot in slots}
 
 
 def _newest_first(output: Tensor, bounds: AbstractSet[Tensor]) -> list[Tensor]:
-    """The operations' outputs that `output` was computed from, itself included, by falling creation number."""
+    """The computed tensors that `output` comes from, itself included, by falling creation number."""
     if output._primitive is None:
         return []
     seen = {output}
@@ -227,11 +244,14 @@ def _value(gradient: Any, join: Joined) -> Any:
 def _fitted(node: Tensor, slot: int, gradient: Any, shape: tuple[int, ...]) -> Any:
     """The gradient with broadcasting undone: summed over the axes along which the input was repeated."""
     extra = len(gradient.shape) - len(shape)
-    if extra >= 0 and type(gradient) is not Product:
-        if all(ours in (1, theirs) for ours, theirs in zip(shape, gradient.shape[extra:], strict=True)):
-            return sum_to(gradient, shape=shape)
+    if (
+        extra >= 0
+        and type(gradient) is not Product
+        and all(ours in (1, theirs) for ours, theirs in zip(shape, gradient.shape[extra:], strict=True))
+    ):
+        return sum_to(gradient, shape=shape)
     raise ValueError(
-        f"{node._primitive.name}: the rule for input number {slot} returned a gradient of shape {gradient.shape}, "  # type: ignore[union-attr]
+        f"{_made_by(node)}: the rule for input number {slot} returned a gradient of shape {gradient.shape}, "
         f"expected the input's shape {shape} or one it broadcasts to"
     )
 
@@ -247,32 +267,40 @@ def _seed(output: Tensor, gradient: Any) -> Any:
         raise TypeError(f"the output is a {type(output).__name__}, expected a Tensor")
     if not output._tracked:
         raise RuntimeError(
-            f"{output._label()} requires no gradient: none of the tensors it was computed from does, or it was computed "
-            "under no_grad or detached"
+            f"{output._label()} requires no gradient: none of the tensors it was computed from does, or it "
+            "was computed under no_grad or detached"
         )
     if gradient is None:
         if output.data.size != 1:
             raise RuntimeError(
-                f"{output._label()} has {output.data.size} entries; a gradient of its shape is needed, or a sum to a scalar first"
+                f"{output._label()} has {output.data.size} entries; a gradient of its shape is needed, or a "
+                "sum to a scalar first"
             )
         return np.ones_like(output.data)
     seed = gradient if isinstance(gradient, Tensor) else np.asarray(gradient)
     if seed.dtype.kind != "c" and seed.dtype != output.data.dtype:
         seed = seed.astype(output.data.dtype)
     if seed.shape != output.data.shape:
-        raise ValueError(f"the gradient has shape {seed.shape}, expected that of the output, {output.data.shape}")
+        raise ValueError(
+            f"the gradient has shape {seed.shape}, expected that of the output, {output.data.shape}"
+        )
     return seed
+
+
+def _made_by(node: Tensor) -> str:
+    assert node._primitive is not None
+    return node._primitive.name
 
 
 def _stale(node: Tensor, x: Tensor) -> str:
     return (
-        f"{x._label()} was written to after {node._primitive.name} had used it, so the graph no longer describes "  # type: ignore[union-attr]
+        f"{x._label()} was written to after {_made_by(node)} had used it, so the graph no longer describes "
         "what was computed; run the forward pass again"
     )
 
 
 def _freed(node: Tensor) -> str:
     return (
-        f"the graph was freed by an earlier backward pass (at {node._primitive.name}); pass retain_graph=True to the "  # type: ignore[union-attr]
-        "earlier one to go through it again"
+        f"the graph was freed by an earlier backward pass (at {_made_by(node)}); pass retain_graph=True to "
+        "the earlier one to go through it again"
     )

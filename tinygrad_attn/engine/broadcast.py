@@ -21,6 +21,8 @@ def _broadcast_to(x: Any, *, shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(x, shape)
 
 
-broadcast_to = Primitive("broadcast_to", _broadcast_to, lambda g, y, x, *, shape: sum_to(g, shape=x.shape))
-sum_to = Primitive("sum_to", _sum_to, lambda g, y, x, *, shape: broadcast_to(g, shape=x.shape))
+broadcast_to: Primitive = Primitive(
+    "broadcast_to", _broadcast_to, lambda g, y, x, *, shape: sum_to(g, shape=x.shape)
+)
+sum_to: Primitive = Primitive("sum_to", _sum_to, lambda g, y, x, *, shape: broadcast_to(g, shape=x.shape))
 identity = Primitive("identity", np.array, lambda g, y, x: g)  # with memory of its own

@@ -1,6 +1,7 @@
 """Operations: a `Primitive` is a forward function with one vector-Jacobian product (VJP) for each input.
 
-A fused operation is defined by a composition of primitives and computed by a kernel that does the same in few passes.
+A fused operation is defined by a composition of primitives and computed by a kernel that does the same in few
+passes.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ class Primitive:
 
     Args:
         name: shown in graphs and error messages.
-        forward: `forward(*inputs, **static) -> array`, on arrays. Settings (`axis`, `shape`) are keyword-only.
-        *vjps: for each input the rule `vjp(g, y, *inputs, **static)`: the gradient for that input, given the gradient
-            `g` for the value `y`. None where no gradient is defined (a mask, indices).
-        each: instead of `vjps`, for operations on any number of inputs: `each(g, y, *inputs, index=i, **static)`.
+        forward: `forward(*inputs, **static) -> array`, on arrays. Settings (`axis`, `shape`) are
+            keyword-only.
+        *vjps: for each input the rule `vjp(g, y, *inputs, **static)`: the gradient for that input, given the
+            gradient `g` for the value `y`. None where no gradient is defined (a mask, indices).
+        each: instead of `vjps`, for operations on any number of inputs: `each(g, y, *inputs, index=i,
+            **static)`.
 
-    A rule is written with operators and other primitives alone, and so serves float arrays, complex arrays and
-    tensors (`create_graph`). It may return a gradient of the broadcast shape; the engine sums it back. Called with no
-    Tensor among its inputs, a primitive returns a plain array.
+    A rule is written with operators and other primitives alone, and so serves float arrays, complex arrays
+    and tensors (`create_graph`). It may return a gradient of the broadcast shape; the engine sums it back.
+    Called with no Tensor among its inputs, a primitive returns a plain array.
     """
 
     def __init__(
@@ -47,7 +50,9 @@ class Primitive:
         self.name = name
         self.forward = forward
         self.vjps: Sequence[Callable[..., Any]] = (
-            _AnyNumber(each) if each is not None else [vjp or _no_rule(name, slot) for slot, vjp in enumerate(vjps)]
+            _AnyNumber(each)
+            if each is not None
+            else [vjp or _no_rule(name, slot) for slot, vjp in enumerate(vjps)]
         )
         self._most = len(self.vjps)
         self.__doc__ = doc or forward.__doc__
@@ -55,7 +60,8 @@ class Primitive:
     def __repr__(self) -> str:
         return f"<{type(self).__name__.lower()} {self.name}>"
 
-    def __call__(self, *inputs: Any, **static: Any) -> Any:
+    def __call__(self, *inputs: Any, **static: Any) -> Tensor:
+        """The operation's value: a Tensor if one is among the inputs, else a plain array."""
         arrays = []
         plain = True
         tracked = False
@@ -78,13 +84,21 @@ class Primitive:
             if named is error:
                 raise
             raise named from error
-        return value if plain else _record(self, inputs, arrays, static, value, None, tracked)
+        if plain:
+            return value  # type: ignore[no-any-return]
+        return _record(self, inputs, arrays, static, value, None, tracked)
 
 
 class Fused(Primitive):
     """An operation with a kernel; made by `fused`."""
 
-    def __init__(self, name: str, definition: Callable[..., Any], kernel: Callable[..., Any], kernel_vjp: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        definition: Callable[..., Any],
+        kernel: Callable[..., Any],
+        kernel_vjp: Callable[..., Any],
+    ) -> None:
         super().__init__(name, kernel, doc=definition.__doc__)
         self.definition = definition
         self.kernel_vjp = kernel_vjp
@@ -92,7 +106,8 @@ class Fused(Primitive):
         self._takes_saved = "saved" in parameters
         self._takes_needs = "needs" in parameters
 
-    def __call__(self, *inputs: Any, **static: Any) -> Any:
+    def __call__(self, *inputs: Any, **static: Any) -> Tensor:
+        """As for any primitive; by the kernel, unless the definition is asked for or needed."""
         arrays = []
         plain = True
         tracked = False
@@ -108,7 +123,7 @@ class Fused(Primitive):
                 arrays.append(x)
         if thread.mode.explicit or not suits_kernel(arrays):
             with scope(self.name):
-                return self.definition(*inputs, **static)
+                return self.definition(*inputs, **static)  # type: ignore[no-any-return]
         try:
             value, saved = self.run(arrays, static)
         except (ValueError, TypeError, IndexError) as error:
@@ -116,7 +131,9 @@ class Fused(Primitive):
             if named is error:
                 raise
             raise named from error
-        return value if plain else _record(self, inputs, arrays, static, value, saved, tracked)
+        if plain:
+            return value  # type: ignore[no-any-return]
+        return _record(self, inputs, arrays, static, value, saved, tracked)
 
     def run(self, arrays: Sequence[Any], static: dict[str, Any]) -> tuple[Any, Any]:
         """The kernel's value and what it saves for the backward pass."""
@@ -134,17 +151,25 @@ class Fused(Primitive):
         return [gradients[slot] for slot in wanted]
 
 
-def fused(definition: Callable[..., Any], kernel: Callable[..., Any], kernel_vjp: Callable[..., Any], *, name: str | None = None) -> Fused:
+def fused(
+    definition: Callable[..., Any],
+    kernel: Callable[..., Any],
+    kernel_vjp: Callable[..., Any],
+    *,
+    name: str | None = None,
+) -> Fused:
     """An operation that a `definition` states in primitives and a `kernel` computes faster.
 
     Args:
-        definition: `definition(*inputs, **static)`, composed of primitives. It is run for complex or mixed-precision
-            inputs, for second derivatives and under `ta.explicit()`, and is what the kernel is tested against.
-        kernel: `kernel(*arrays, **static) -> array`, on float arrays of one precision; with (array, saved) in place of
-            the array if `kernel_vjp` has a parameter `saved`.
-        kernel_vjp: `kernel_vjp(g, y, *arrays, **static)`: the gradients for all inputs, in order (None for inputs
-            without one). Parameters named `saved` and `needs` are given what the kernel saved and, for each input,
-            whether its gradient is asked for. It must not write to what it is given, and may return a `Product`.
+        definition: `definition(*inputs, **static)`, composed of primitives. It is run for complex or
+            mixed-precision inputs, for second derivatives and under `ta.explicit()`, and is what the kernel
+            is tested against.
+        kernel: `kernel(*arrays, **static) -> array`, on float arrays of one precision; with (array, saved) in
+            place of the array if `kernel_vjp` has a parameter `saved`.
+        kernel_vjp: `kernel_vjp(g, y, *arrays, **static)`: the gradients for all inputs, in order (None for
+            inputs without one). Parameters named `saved` and `needs` are given what the kernel saved and, for
+            each input, whether its gradient is asked for. It must not write to what it is given, and may
+            return a `Product`.
         name: shown in graphs and error messages; the definition's name if left out.
     """
     return Fused(name or definition.__name__, definition, kernel, kernel_vjp)
@@ -238,12 +263,14 @@ def _named(error: Exception, name: str) -> Exception:
 
 def _too_many(primitive: Primitive, count: int) -> str:
     return (
-        f"{primitive.name} takes {primitive._most} input{'s' * (primitive._most != 1)}, one for each of its gradient "
-        f"rules (None where there is no gradient); got {count}"
+        f"{primitive.name} takes {primitive._most} input{'s' * (primitive._most != 1)}, one for each of its "
+        f"gradient rules (None where there is no gradient); got {count}"
     )
 
 
 def _as_array(primitive: Primitive, value: Any) -> np.ndarray:
     if isinstance(value, (tuple, list)):
-        raise TypeError(f"{primitive.name}: the forward function returned a {type(value).__name__}, expected one array")
+        raise TypeError(
+            f"{primitive.name}: the forward function returned a {type(value).__name__}, expected one array"
+        )
     return np.asarray(value)

@@ -1,7 +1,8 @@
 """Gradients that are sums of matrix products over many uses, put off until all uses are known.
 
-A weight used at every time step receives one product `leftᵀ right` a step. Summed one by one they cost a small
-product and an addition each; laid end to end they are a single large product, which runs at the processor's peak.
+A weight used at every time step receives one product `leftᵀ right` a step. Summed one by one they cost a
+small product and an addition each; laid end to end they are a single large product, which runs at the
+processor's peak.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Product:
         """The gradient, computed now."""
         if self.right is None:
             return np.asarray(self.left.sum(axis=-2))
-        return np.matmul(np.swapaxes(self.left, -1, -2), self.right)
+        return np.asarray(np.matmul(np.swapaxes(self.left, -1, -2), self.right))
 
 
 class Joined:

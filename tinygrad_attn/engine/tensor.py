@@ -1,14 +1,14 @@
 """`Tensor`: an array that knows how it was computed.
 
-The methods and operators are one line each; what they do is written in the rule tables of `tinygrad_attn.ops`, which
-hands them over through `rules` when the package is imported (this floor of the house imports nothing from above).
+The methods and operators are one line each; what they do is written in the rule tables of
+`tinygrad_attn.ops`, which hands them over through `rules` when the package is imported (this floor of the
+house imports nothing from above).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,22 @@ if TYPE_CHECKING:
 
 Axis = int | tuple[int, ...] | None
 
-# The operations, by name, and those that stand for a ufunc or another function of numpy; filled by tinygrad_attn.ops.
-rules: Any = SimpleNamespace(ufuncs={}, functions={})
+
+# The operations, by name, and those that stand for a ufunc or another function of numpy; filled by
+# tinygrad_attn.ops.
+class _Rules:
+    def __init__(self) -> None:
+        self.ufuncs: dict[Any, Callable[..., Tensor]] = {}
+        self.functions: dict[Any, Callable[..., Any]] = {}
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+
+rules = _Rules()
 
 # Functions that are constant but for steps: no gradient passes, and the result is a plain leaf.
 _STEPS = {
@@ -48,11 +62,12 @@ class Tensor:
         requires_grad: whether gradients are collected in `.grad`; needs a floating (or complex) dtype.
         name: shown in pictures, tables and error messages.
 
-    A tensor that an operation computed also holds the operation, its inputs and a creation number; the graph that
-    gradients travel is nothing else. Comparisons give boolean tensors.
+    A tensor that an operation computed also holds the operation, its inputs and a creation number; the graph
+    that gradients travel is nothing else. Comparisons give boolean tensors.
 
     Raises:
-        TypeError: for data that is not numbers, and for an integer or boolean tensor that should require a gradient.
+        TypeError: for data that is not numbers, and for an integer or boolean tensor that should require a
+            gradient.
     """
 
     __slots__ = (
@@ -107,11 +122,13 @@ class Tensor:
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         if self._primitive is not None and not value:
-            raise RuntimeError(f"{self._label()} was computed by {self._primitive.name}; use detach() to cut it off")
+            raise RuntimeError(
+                f"{self._label()} was computed by {self._primitive.name}; use detach() to cut it off"
+            )
         if value and self.data.dtype.kind not in "fc":
             raise TypeError(
-                f"{self._label()} of dtype {self.data.dtype} cannot require a gradient, expected a floating dtype, "
-                "e.g. Tensor([1.0, 2.0])"
+                f"{self._label()} of dtype {self.data.dtype} cannot require a gradient, expected a floating "
+                "dtype, e.g. Tensor([1.0, 2.0])"
             )
         self._tracked = bool(value)
 
@@ -171,8 +188,8 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if self._tracked:
             raise TypeError(
-                f"{self._label()} requires a gradient, which numpy would lose; use ta.stack or ta.concatenate to "
-                "join tensors, and .data or .detach() for the plain array"
+                f"{self._label()} requires a gradient, which numpy would lose; use ta.stack or "
+                "ta.concatenate to join tensors, and .data or .detach() for the plain array"
             )
         return np.array(self.data, dtype=dtype, copy=copy)
 
@@ -205,7 +222,9 @@ class Tensor:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if self._primitive is not None:
-            raise RuntimeError(f"{self._label()} was computed by {self._primitive.name}; only leaves can be deep-copied")
+            raise RuntimeError(
+                f"{self._label()} was computed by {self._primitive.name}; only leaves can be deep-copied"
+            )
         copy = Tensor(self.data, self._tracked, self.name)
         copy.grad = None if self.grad is None else self.grad.copy()
         memo[id(self)] = copy
@@ -214,15 +233,17 @@ class Tensor:
     # Gradients
 
     def backward(self, gradient: Any = None, retain_graph: bool = False) -> None:
-        """Adds to the `.grad` of every leaf that requires one the gradient of this tensor (weighted by `gradient`).
+        """Adds the gradient of this tensor, weighted by `gradient`, to `.grad` of leaves that require one.
 
         Args:
-            gradient: the weight of each entry of this tensor, of its shape; may be left out for a single entry.
+            gradient: the weight of each entry of this tensor, of its shape; may be left out for a single
+                entry.
             retain_graph: keep what is needed to go through the same graph again.
 
         Raises:
-            RuntimeError: if this tensor needs no gradient, has several entries and no `gradient` is given, the graph
-                was freed by an earlier backward pass, or a leaf was written in place since it was used.
+            RuntimeError: if this tensor needs no gradient, has several entries and no `gradient` is given,
+                the graph was freed by an earlier backward pass, or a leaf was written in place since it was
+                used.
             ValueError: if `gradient` has another shape.
         """
         from tinygrad_attn.engine.backward import backward
@@ -244,12 +265,14 @@ class Tensor:
         return leaf(self.data, self.name)
 
     def note_written(self) -> None:
-        """Notes that `.data` was written in place: a backward pass over a graph that used it before is an error.
+        """Notes that `.data` was written in place: to walk back a graph that used it before is now an error.
 
         Only for leaves; what was computed belongs to its graph (RuntimeError).
         """
         if self._primitive is not None:
-            raise RuntimeError(f"{self._label()} was computed by {self._primitive.name}; only leaves may be written to")
+            raise RuntimeError(
+                f"{self._label()} was computed by {self._primitive.name}; only leaves may be written to"
+            )
         self._number = next_number()
 
     # Operators. Each names its rule; see tinygrad_attn.ops.
@@ -265,7 +288,8 @@ class Tensor:
                 return rule(*inputs)
         how = "".join([f".{method}" * (method != "__call__"), *(f" with {name}=" for name in settings)])
         raise TypeError(
-            f"numpy.{ufunc.__name__}{how} cannot be applied to a Tensor; use an operation of ta, or the plain array .data"
+            f"numpy.{ufunc.__name__}{how} cannot be applied to a Tensor; use an operation of ta, or the "
+            "plain array .data"
         )
 
     def __array_function__(self, function: Any, types: Any, args: Any, settings: Any) -> Any:
@@ -274,8 +298,8 @@ class Tensor:
             return rule(*args, **settings)
         if function not in _QUESTIONS and _holds_tracked_tensor((args, settings)):
             raise TypeError(
-                f"numpy.{function.__name__} would lose the gradient of a Tensor; use an operation of ta, or the plain "
-                "array .data"
+                f"numpy.{function.__name__} would lose the gradient of a Tensor; use an operation of ta, or "
+                "the plain array .data"
             )
         return function(*_plain(args), **_plain(settings))
 
@@ -362,7 +386,9 @@ class Tensor:
         return rules.getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError("a Tensor cannot be assigned to in place; use ta.where, or write to .data outside any graph")
+        raise TypeError(
+            "a Tensor cannot be assigned to in place; use ta.where, or write to .data outside any graph"
+        )
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.data.ndim:
@@ -372,7 +398,7 @@ class Tensor:
     # Methods, where numpy has them, with numpy's arguments
 
     @property
-    def T(self) -> Tensor:  # noqa: N802 - numpy's name
+    def T(self) -> Tensor:
         """The tensor with its axes reversed."""
         return rules.transpose(self)
 
@@ -515,7 +541,7 @@ def leaf(array: Any, name: str | None = None) -> Tensor:
 
 
 def expose(x: Any, name: str) -> Any:
-    """Gives a computed tensor its name in the papers, and lets it keep its gradient for whoever wants to read it."""
+    """Gives a computed tensor its name in the papers, and lets it keep its gradient to be read."""
     if isinstance(x, Tensor):
         x.name = name
         x._keeps = x._tracked
@@ -537,14 +563,21 @@ def _compare(ufunc: np.ufunc, a: Any, b: Any) -> Any:
 def _one_or_several(arguments: Sequence[Any]) -> Any:
     if not arguments:
         return None
-    return arguments[0] if len(arguments) == 1 and not isinstance(arguments[0], (int, np.integer)) else tuple(arguments)
+    return (
+        arguments[0]
+        if len(arguments) == 1 and not isinstance(arguments[0], (int, np.integer))
+        else tuple(arguments)
+    )
 
 
 def _new_array(data: Any) -> np.ndarray:
     if isinstance(data, Tensor):
         return data.data.copy()
     if isinstance(data, (list, tuple)) and _holds_tracked_tensor(data):
-        raise TypeError("Tensor() of a list of tensors would lose their gradients; join them with ta.stack or ta.concatenate")
+        raise TypeError(
+            "Tensor() of a list of tensors would lose their gradients; join them with ta.stack or "
+            "ta.concatenate"
+        )
     try:
         array = np.array(data)
     except ValueError as error:

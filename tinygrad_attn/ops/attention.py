@@ -26,7 +26,9 @@ def additive_scores_definition(query: Any, w: Any, keys: Any, v: Any) -> Any:
     return matmul(tanh(expand_dims(linear(query, w), -2) + keys), v)
 
 
-def _additive_scores_kernel(query: np.ndarray, w: np.ndarray, keys: np.ndarray, v: np.ndarray) -> tuple[Any, Any]:
+def _additive_scores_kernel(
+    query: np.ndarray, w: np.ndarray, keys: np.ndarray, v: np.ndarray
+) -> tuple[Any, Any]:
     if query.ndim == 3:
         keys = keys[:, None]
     hidden = np.matmul(query, w.T)[..., None, :] + keys  # (B, [N,] T, A)
@@ -59,23 +61,30 @@ def _additive_scores_vjp(
     )
 
 
-additive_scores = fused(additive_scores_definition, _additive_scores_kernel, _additive_scores_vjp, name="additive_scores")
+additive_scores = fused(
+    additive_scores_definition, _additive_scores_kernel, _additive_scores_vjp, name="additive_scores"
+)
 
 
 def dot_scores_definition(query: Any, keys: Any) -> Any:
-    """e_j = q · k_j for query (B, Q) or (B, N, Q) and keys (B, T, Q): (B, T) or (B, N, T). Luong et al. 2015, eq. 8."""
+    """e_j = q · k_j for query (B, Q) or (B, N, Q) and keys (B, T, Q): (B, T) or (B, N, T).
+
+    Luong et al. 2015, eq. 8.
+    """
     if query.ndim == 3:
         return matmul(query, swapaxes(keys, 1, 2))
     return getitem(matmul(keys, expand_dims(query, -1)), (..., 0))
 
 
-def _dot_scores_kernel(query: np.ndarray, keys: np.ndarray) -> np.ndarray:
+def _dot_scores_kernel(query: np.ndarray, keys: np.ndarray) -> Any:
     if query.ndim == 3:
         return np.matmul(query, keys.swapaxes(1, 2))
     return np.matmul(keys, query[:, :, None])[:, :, 0]
 
 
-def _dot_scores_vjp(g: np.ndarray, y: np.ndarray, query: np.ndarray, keys: np.ndarray, *, needs: Sequence[bool]) -> tuple[Any, ...]:
+def _dot_scores_vjp(
+    g: np.ndarray, y: np.ndarray, query: np.ndarray, keys: np.ndarray, *, needs: Sequence[bool]
+) -> tuple[Any, ...]:
     if query.ndim == 3:
         return np.matmul(g, keys) if needs[0] else None, Product(g, query)
     return np.matmul(g[:, None], keys)[:, 0] if needs[0] else None, Product(g[:, None], query[:, None])
@@ -91,7 +100,7 @@ def weighted_sum_definition(weights: Any, values: Any) -> Any:
     return getitem(matmul(expand_dims(weights, 1), values), (slice(None), 0))
 
 
-def _weighted_sum_kernel(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _weighted_sum_kernel(weights: np.ndarray, values: np.ndarray) -> Any:
     if weights.ndim == 3:
         return np.matmul(weights, values)
     return np.matmul(weights[:, None], values)[:, 0]
@@ -102,7 +111,9 @@ def _weighted_sum_vjp(
 ) -> tuple[Any, ...]:
     if weights.ndim == 3:
         return np.matmul(g, values.swapaxes(1, 2)) if needs[0] else None, Product(weights, g)
-    return np.matmul(values, g[:, :, None])[:, :, 0] if needs[0] else None, Product(weights[:, None], g[:, None])
+    return np.matmul(values, g[:, :, None])[:, :, 0] if needs[0] else None, Product(
+        weights[:, None], g[:, None]
+    )
 
 
 weighted_sum = fused(weighted_sum_definition, _weighted_sum_kernel, _weighted_sum_vjp, name="weighted_sum")

@@ -1,7 +1,7 @@
-"""Operations entry by entry. Each row: the function, then for each input the gradient, as in a table of derivatives.
+"""Operations entry by entry. A row is the function, then for each input the gradient: a table of derivatives.
 
-`g` is the gradient for the value `y`. Choices (the side of a kink, the larger of two) are made by the real part, so
-that complex steps pass through the branch the real value takes.
+`g` is the gradient for the value `y`. Choices (the side of a kink, the larger of two) are made by the real
+part, so that complex steps pass through the branch the real value takes.
 """
 
 from __future__ import annotations
@@ -70,14 +70,18 @@ add = Primitive("add", np.add, lambda g, y, a, b: g, lambda g, y, a, b: g)
 sub = Primitive("sub", np.subtract, lambda g, y, a, b: g, lambda g, y, a, b: -g)
 mul = Primitive("mul", np.multiply, lambda g, y, a, b: g * b, lambda g, y, a, b: g * a)
 div = Primitive("div", np.true_divide, lambda g, y, a, b: g / b, lambda g, y, a, b: -g * y / b)
-pow = Primitive("pow", np.power, lambda g, y, x, p: _power(g, x, p), lambda g, y, x, p: _power_exponent(g, y, x, p))
+pow = Primitive(
+    "pow", np.power, lambda g, y, x, p: _power(g, x, p), lambda g, y, x, p: _power_exponent(g, y, x, p)
+)
 neg = Primitive("neg", np.negative, lambda g, y, x: -g)
 exp = Primitive("exp", np.exp, lambda g, y, x: g * y)
 log = Primitive("log", np.log, lambda g, y, x: g / x)
 sqrt = Primitive("sqrt", np.sqrt, lambda g, y, x: g / (2 * y))
 tanh = Primitive("tanh", np.tanh, lambda g, y, x: g * (1 - y * y))
 sigmoid = Primitive("sigmoid", _sigmoid, lambda g, y, x: g * y * (1 - y))
-relu = Primitive("relu", lambda x: np.where(np.real(x) <= 0, 0, x), lambda g, y, x: where(np.real(value_of(x)) <= 0, 0, g))
+relu = Primitive(
+    "relu", lambda x: np.where(np.real(x) <= 0, 0, x), lambda g, y, x: where(np.real(value_of(x)) <= 0, 0, g)
+)
 abs = Primitive("abs", _absolute, lambda g, y, x: g * _sign(x))
 maximum = Primitive(
     "maximum",
@@ -91,14 +95,14 @@ minimum = Primitive(
     lambda g, y, a, b: _to_larger(g, b, a),
     lambda g, y, a, b: _to_larger(g, a, b),
 )
-where = Primitive(
+where: Primitive = Primitive(
     "where",
     _choose,
     lambda g, y, condition, a, b: None,  # a choice has no slope
     lambda g, y, condition, a, b: where(condition, g, 0),
     lambda g, y, condition, a, b: where(condition, 0, g),
 )
-astype = Primitive(
+astype: Primitive = Primitive(
     "astype",
     lambda x, *, dtype: x.astype(np.result_type(dtype, np.complex64) if x.dtype.kind == "c" else dtype),
     lambda g, y, x, *, dtype: g if g.dtype.kind == "c" else astype(g, dtype=x.dtype),

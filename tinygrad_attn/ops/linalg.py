@@ -42,8 +42,8 @@ matmul = Primitive("matmul", np.matmul, _matmul_left, _matmul_right)
 def _einsum_rule(g: Any, y: Any, *operands: Any, index: int, inputs: tuple[str, ...], output: str) -> Any:
     """The gradient of one operand: einsum of `g` and the other operands, onto that operand's letters.
 
-    A letter that stands in that operand alone was summed over: ones put it back. A letter it repeats (a diagonal)
-    becomes two, joined by an identity matrix.
+    A letter that stands in that operand alone was summed over: ones put it back. A letter it repeats (a
+    diagonal) becomes two, joined by an identity matrix.
     """
     operand = operands[index]
     others = [(letters, x) for i, (letters, x) in enumerate(zip(inputs, operands, strict=True)) if i != index]
@@ -73,21 +73,25 @@ _einsum = Primitive(
 def einsum(subscripts: str, *operands: Any) -> Tensor:
     """Sums of products in Einstein's notation, as numpy.einsum: `einsum("bt,btv->bv", weights, values)`.
 
-    An ellipsis stands for any number of axes, which broadcast; the output must have one if an operand does. Axes of
-    length one stretch to longer ones of the same letter.
+    An ellipsis stands for any number of axes, which broadcast; the output must have one if an operand does.
+    Axes of length one stretch to longer ones of the same letter.
 
     Raises:
         ValueError: if the subscripts do not fit the operands.
         TypeError: for numpy's other form of call, with lists of axes.
     """
     if not isinstance(subscripts, str):
-        raise TypeError(f"einsum: expected subscripts such as 'ij,jk->ik' first, got a {type(subscripts).__name__}")
+        raise TypeError(
+            f"einsum: expected subscripts such as 'ij,jk->ik' first, got a {type(subscripts).__name__}"
+        )
     operands = tuple(x if isinstance(x, Tensor) else np.asarray(x) for x in operands)
     inputs, output = _parsed(subscripts, [x.shape for x in operands])
     sizes: dict[str, int] = {}
     for letters, x in zip(inputs, operands, strict=True):
         if len(letters) != x.ndim:
-            raise ValueError(f"einsum: '{subscripts}' names {len(letters)} axes of an operand of shape {x.shape}")
+            raise ValueError(
+                f"einsum: '{subscripts}' names {len(letters)} axes of an operand of shape {x.shape}"
+            )
         for letter, size in zip(letters, x.shape, strict=True):
             known = sizes.setdefault(letter, size)
             if known == 1:
@@ -117,8 +121,11 @@ def _parsed(subscripts: str, shapes: list[tuple[int, ...]]) -> tuple[tuple[str, 
             raise ValueError(f"einsum: '{part}' in '{subscripts}' is more than letters and one ellipsis")
     if len(inputs) != len(shapes):
         raise ValueError(f"einsum: '{subscripts}' describes {len(inputs)} operands, got {len(shapes)}")
-    # How many axes each ellipsis stands for; the letters for them are counted from the right, as broadcasting does.
-    counts = [len(shape) - len(part) + 3 if "..." in part else 0 for part, shape in zip(inputs, shapes, strict=True)]
+    # How many axes each ellipsis stands for; the letters for them are counted from the right, as broadcasting
+    # does.
+    counts = [
+        len(shape) - len(part) + 3 if "..." in part else 0 for part, shape in zip(inputs, shapes, strict=True)
+    ]
     if min(counts) < 0:
         raise ValueError(f"einsum: '{subscripts}' names more axes than operands of shapes {shapes} have")
     if arrow and max(counts) and "..." not in output:
@@ -126,6 +133,11 @@ def _parsed(subscripts: str, shapes: list[tuple[int, ...]]) -> tuple[tuple[str, 
     unnamed = "".join(sorted(_LETTERS - set(subscripts)))[: max(counts)]
     if not arrow:  # numpy's default: the letters that appear once, in alphabetical order
         letters = left.replace(",", "").replace(".", "")
-        output = "..." * ("..." in left) + "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
-    written = [part.replace("...", unnamed[len(unnamed) - count :]) for part, count in zip(inputs, counts, strict=True)]
+        output = "..." * ("..." in left) + "".join(
+            sorted(letter for letter in set(letters) if letters.count(letter) == 1)
+        )
+    written = [
+        part.replace("...", unnamed[len(unnamed) - count :])
+        for part, count in zip(inputs, counts, strict=True)
+    ]
     return tuple(written), output.replace("...", unnamed)

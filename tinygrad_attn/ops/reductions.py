@@ -17,9 +17,11 @@ from tinygrad_attn.engine.tensor import Axis, value_of
 from tinygrad_attn.ops.elementwise import exp, where
 from tinygrad_attn.ops.shapes import reshape
 
+_total: Any = np.add.reduce  # the sum of an array, by the short way
+
 
 def normalized_axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
-    """The axes that `axis` names, each from 0 to ndim - 1, in order; all for None. `name` is for the error message.
+    """The axes that `axis` names, each from 0 to ndim - 1, in order; all for None.
 
     Raises:
         ValueError: (numpy's AxisError) for an axis out of range or named twice.
@@ -42,7 +44,9 @@ def _extreme(choose: Any) -> Any:
         if x.dtype.kind != "c":
             return choose(x, axis=axis, keepdims=keepdims)
         chosen = np.real(x) == choose(np.real(x), axis=axis, keepdims=True)
-        return np.add.reduce(np.where(chosen, x, 0), axis=axis, keepdims=keepdims) / np.add.reduce(chosen, axis=axis, keepdims=keepdims)
+        return _total(np.where(chosen, x, 0), axis=axis, keepdims=keepdims) / _total(
+            chosen, axis=axis, keepdims=keepdims
+        )
 
     return forward
 
@@ -51,12 +55,12 @@ def _extreme_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bo
     """The gradient goes to the entries that attain the extreme (NaN, where there is one), in equal parts."""
     real = np.real(value_of(x))
     chosen = (real == np.real(_restored(value_of(y), x, axis))) | np.isnan(real)
-    share = chosen / np.add.reduce(chosen, axis=axis, keepdims=True, dtype=real.dtype)
+    share = chosen / _total(chosen, axis=axis, keepdims=True, dtype=real.dtype)
     return _restored(g, x, axis) * share.astype(real.dtype, copy=False)
 
 
 def _norm(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return np.sqrt(np.add.reduce(x * x, axis=axis, keepdims=keepdims))
+    return np.sqrt(_total(x * x, axis=axis, keepdims=keepdims))
 
 
 def _norm_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -72,7 +76,7 @@ def _logsumexp(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     shift = np.where(np.isfinite(shift), shift, 0)
     # A row of minus infinities has the logarithm of zero; beside infinity anything may overflow.
     with np.errstate(divide="ignore", over="ignore"):
-        y = np.log(np.add.reduce(np.exp(x - shift), axis=axis, keepdims=True)) + shift
+        y = np.log(_total(np.exp(x - shift), axis=axis, keepdims=True)) + shift
     return y if keepdims else np.squeeze(y, axis)
 
 
@@ -84,7 +88,7 @@ def _logsumexp_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: 
 
 _sum = Primitive(
     "sum",
-    lambda x, *, axis, keepdims: np.add.reduce(x, axis=axis, keepdims=keepdims),
+    lambda x, *, axis, keepdims: _total(x, axis=axis, keepdims=keepdims),
     lambda g, y, x, *, axis, keepdims: broadcast_to(_restored(g, x, axis), shape=x.shape),
 )
 _max = Primitive("max", _extreme(np.max), _extreme_rule)
@@ -93,7 +97,7 @@ _norm_over = Primitive("norm", _norm, _norm_rule)
 _logsumexp_over = Primitive("logsumexp", _logsumexp, _logsumexp_rule)
 
 
-def _reduce(primitive: Primitive, x: Any, axis: Axis, keepdims: bool) -> Any:
+def _reduce(primitive: Primitive, x: Any, axis: Axis, keepdims: bool) -> Tensor:
     x = x if isinstance(x, Tensor) else np.asarray(x)
     return primitive(x, axis=normalized_axes(primitive.name, axis, x.ndim), keepdims=keepdims)
 
@@ -136,13 +140,13 @@ def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Ten
 
 def std(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation over `axis`; its gradient is zero where all entries are equal."""
-    return norm(x - mean(x, axis, keepdims=True), axis, keepdims) / _freedom("std", x, axis, ddof) ** 0.5
+    return norm(x - mean(x, axis, keepdims=True), axis, keepdims) / math.sqrt(_freedom("std", x, axis, ddof))
 
 
 def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The Euclidean norm over `axis`, √Σx²; its gradient is zero where the norm is.
 
-    (Written out as `sqrt(sum(x * x))` the gradient at zero is 0/0; add a small constant under the root there.)
+    (Written out as `sqrt(sum(x * x))`, the gradient at zero is 0/0; add a small constant under the root.)
     """
     return _reduce(_norm_over, x, axis, keepdims)
 

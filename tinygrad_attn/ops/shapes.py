@@ -1,9 +1,10 @@
-"""Operations that move entries without changing them. Each rule is the move back: they come in adjoint pairs."""
+"""Operations that move entries without changing them. A rule is the move back: they come in adjoint pairs."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ _reshape = Primitive(
     lambda x, *, shape: np.reshape(x, shape),
     lambda g, y, x, *, shape: reshape(g, x.shape),
 )
-_transpose = Primitive(
+_transpose: Primitive = Primitive(
     "transpose",
     lambda x, *, axes: np.transpose(x, axes),
     lambda g, y, x, *, axes: _transpose(g, axes=tuple(sorted(range(len(axes)), key=axes.__getitem__))),
@@ -53,7 +54,7 @@ _getitem = Primitive(
     lambda x, *, index: x[index],
     lambda g, y, x, *, index: scatter(g, index=index, shape=x.shape),
 )
-scatter = Primitive(
+scatter: Primitive = Primitive(
     "scatter",
     _scatter,
     lambda g, y, x, *, index, shape: _getitem(g, index=index),
@@ -76,7 +77,11 @@ def reshape(x: Any, shape: int | Sequence[int]) -> Tensor:
 
 
 def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (operator.index(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(operator.index, shape))
+    return (
+        (operator.index(shape),)
+        if isinstance(shape, (int, np.integer))
+        else tuple(map(operator.index, shape))
+    )
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
@@ -126,7 +131,7 @@ def broadcast_to(x: Any, shape: int | Sequence[int]) -> Tensor:
 
 
 def getitem(x: Any, index: Any) -> Tensor:
-    """`x[index]` with numpy's meaning: integers, slices, None, Ellipsis, masks, arrays of integers (also repeated)."""
+    """`x[index]` as numpy has it: integers, slices, None, Ellipsis, masks, arrays of (repeated) integers."""
     return _getitem(x, index=tuple(map(_plain, index)) if isinstance(index, tuple) else _plain(index))
 
 
@@ -160,7 +165,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
 
 
 def concatenate(tensors: Sequence[Any], axis: int | None = 0) -> Tensor:
-    """The tensors end to end along `axis`, or in one row if None. Raises ValueError where their other sizes differ."""
+    """The tensors end to end along `axis`, or in a row if None. ValueError where their other sizes differ."""
     tensors = _all_tensors("concatenate", tensors)
     if axis is None:
         tensors, axis = [reshape(x, -1) for x in tensors], 0
@@ -202,9 +207,11 @@ def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> li
     if isinstance(indices_or_sections, (int, np.integer)):
         sections = int(indices_or_sections)
         if sections < 1 or length % sections:
-            raise ValueError(f"split: an axis of length {length} cannot be cut into {sections} equal sections")
+            raise ValueError(
+                f"split: an axis of length {length} cannot be cut into {sections} equal sections"
+            )
         bounds = list(range(0, length + 1, length // sections)) if length else [0] * (sections + 1)
     else:
         bounds = [0, *(int(i) for i in indices_or_sections), length]
     lead = (slice(None),) * axis
-    return [getitem(x, (*lead, slice(start, stop))) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [getitem(x, (*lead, slice(start, stop))) for start, stop in pairwise(bounds)]

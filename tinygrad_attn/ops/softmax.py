@@ -14,7 +14,7 @@ from tinygrad_attn.ops.shapes import getitem, reshape
 
 
 def _row_maximum(x: Any, axis: int, mask: Any = None) -> np.ndarray:
-    """The largest (real part of an) entry along `axis` that takes part: what is subtracted before exponentiating.
+    """The largest (real part of an) entry along `axis` that takes part: what is subtracted before exp.
 
     Softmax does not change when a row is shifted, so it counts as a constant.
     """
@@ -24,7 +24,7 @@ def _row_maximum(x: Any, axis: int, mask: Any = None) -> np.ndarray:
     if mask is not None:
         real = np.where(mask, real, -np.inf)
     largest = np.max(real, axis=axis, keepdims=True, initial=-np.inf)
-    return np.where(np.isfinite(largest), largest, 0).astype(real.dtype, copy=False)
+    return np.asarray(np.where(np.isfinite(largest), largest, 0), real.dtype)
 
 
 def softmax_definition(x: Any, mask: Any = None, *, axis: int) -> Any:
@@ -38,7 +38,7 @@ def softmax_definition(x: Any, mask: Any = None, *, axis: int) -> Any:
     return e / where(np.equal(value_of(total), 0), 1, total)
 
 
-def _softmax_kernel(x: np.ndarray, mask: Any = None, *, axis: int) -> np.ndarray:
+def _softmax_kernel(x: np.ndarray, mask: Any = None, *, axis: int) -> Any:
     if mask is None:
         y = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
         np.exp(y, out=y)
@@ -55,7 +55,9 @@ def _softmax_kernel(x: np.ndarray, mask: Any = None, *, axis: int) -> np.ndarray
     return y
 
 
-def _softmax_vjp(g: np.ndarray, y: np.ndarray, x: np.ndarray, mask: Any = None, *, axis: int) -> tuple[Any, None]:
+def _softmax_vjp(
+    g: np.ndarray, y: np.ndarray, x: np.ndarray, mask: Any = None, *, axis: int
+) -> tuple[Any, None]:
     """ē = α ∘ (ᾱ - Σ_k ᾱ_k α_k); zero where the mask is, since α is."""
     gradient = g * y
     gradient -= y * np.add.reduce(gradient, axis=axis, keepdims=True)
@@ -71,8 +73,8 @@ def softmax(x: Any, axis: int = -1, mask: Any = None) -> Tensor:
     Args:
         x: scores of any shape; (B, T) for attention.
         axis: along which the result sums to one.
-        mask: boolean, broadcast to the shape of `x`; True takes part. What does not gets a weight and a gradient of
-            exactly zero, whatever its score. A row in which nothing takes part gives zeros.
+        mask: boolean, broadcast to the shape of `x`; True takes part. What does not gets a weight and a
+            gradient of exactly zero, whatever its score. A row in which nothing takes part gives zeros.
 
     Raises:
         TypeError: if the mask is not boolean (or of zeros and ones).
@@ -82,7 +84,10 @@ def softmax(x: Any, axis: int = -1, mask: Any = None) -> Tensor:
         return _softmax(x, axis=axis)
     mask = as_mask(mask)
     if np.broadcast_shapes(mask.shape, np.shape(value_of(x))) != np.shape(value_of(x)):
-        raise ValueError(f"softmax: a mask of shape {mask.shape} does not broadcast to scores of shape {np.shape(value_of(x))}")
+        raise ValueError(
+            f"softmax: a mask of shape {mask.shape} does not broadcast to scores of shape "
+            f"{np.shape(value_of(x))}"
+        )
     return _softmax(x, mask, axis=axis)
 
 
@@ -111,7 +116,9 @@ def log_softmax(x: Any, axis: int = -1) -> Tensor:
 def cross_entropy_definition(logits: Any, targets: np.ndarray, counted: np.ndarray) -> Any:
     """-1/n Σ log softmax(logits)[target] over the n rows that are counted."""
     rows = np.flatnonzero(counted)
-    return -sum(getitem(log_softmax(getitem(logits, rows)), (np.arange(len(rows)), targets[rows]))) / len(rows)
+    return -sum(getitem(log_softmax(getitem(logits, rows)), (np.arange(len(rows)), targets[rows]))) / len(
+        rows
+    )
 
 
 def _cross_entropy_kernel(logits: np.ndarray, targets: np.ndarray, counted: np.ndarray) -> tuple[Any, Any]:
@@ -128,7 +135,9 @@ def _cross_entropy_kernel(logits: np.ndarray, targets: np.ndarray, counted: np.n
     return loss, (p, each, rows)
 
 
-def _cross_entropy_vjp(g: np.ndarray, y: np.ndarray, logits: np.ndarray, targets: np.ndarray, counted: np.ndarray, *, saved: Any) -> Any:
+def _cross_entropy_vjp(
+    g: np.ndarray, y: np.ndarray, logits: np.ndarray, targets: np.ndarray, counted: np.ndarray, *, saved: Any
+) -> Any:
     """(softmax - onehot) / n for each row that is counted."""
     p, each, rows = saved
     scale = g / len(rows)
@@ -140,11 +149,13 @@ def _cross_entropy_vjp(g: np.ndarray, y: np.ndarray, logits: np.ndarray, targets
     return gradient, None, None
 
 
-_cross_entropy = fused(cross_entropy_definition, _cross_entropy_kernel, _cross_entropy_vjp, name="cross_entropy")
+_cross_entropy = fused(
+    cross_entropy_definition, _cross_entropy_kernel, _cross_entropy_vjp, name="cross_entropy"
+)
 
 
 def cross_entropy(logits: Any, targets: Any, ignore_index: int | None = None) -> Tensor:
-    """The mean negative log-likelihood, in nats, of `targets` under softmax(logits), over the targets that count.
+    """The mean negative log-likelihood, in nats, of the `targets` that count under softmax(logits).
 
     Args:
         logits: (..., V), unnormalised scores.
@@ -161,7 +172,9 @@ def cross_entropy(logits: Any, targets: Any, ignore_index: int | None = None) ->
     if targets.dtype.kind not in "iu":
         raise TypeError(f"cross_entropy: targets have dtype {targets.dtype}, expected integers")
     if not shape or targets.shape != shape[:-1]:
-        raise ValueError(f"cross_entropy: logits of shape {shape} need targets of shape {shape[:-1]}, got {targets.shape}")
+        raise ValueError(
+            f"cross_entropy: logits of shape {shape} need targets of shape {shape[:-1]}, got {targets.shape}"
+        )
     flat = targets.reshape(-1)
     counted = np.ones(flat.shape, bool) if ignore_index is None else flat != ignore_index
     if not counted.any():
