@@ -14,12 +14,16 @@ from tinygrad_attn.engine import Tensor, scope
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.attention import AdditiveAttention, Attended, Attention
-from tinygrad_attn.nn.cells import State, make_cell
+from tinygrad_attn.nn.cells import GRUCell, LSTMCell, RNNCell, State, make_cell
+from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.encoder import Encoding
 from tinygrad_attn.nn.layers import Dropout, Linear
 from tinygrad_attn.nn.module import Module, scoped
 from tinygrad_attn.ops import concatenate, max, reshape, stack, tanh
 from tinygrad_attn.ops.unrolled import bahdanau_decoder
+
+
+_FUSED_CELLS = (RNNCell, GRUCell, LSTMCell)
 
 
 class Memory(NamedTuple):
@@ -39,7 +43,8 @@ class DecoderState(NamedTuple):
     @property
     def s(self) -> Tensor:
         """The decoder state s_i, (B, H)."""
-        return self.cell[0] if isinstance(self.cell, tuple) else self.cell
+        s: Tensor = self.cell[0] if isinstance(self.cell, tuple) else self.cell
+        return s
 
 
 class DecoderStep(NamedTuple):
@@ -117,6 +122,14 @@ class AttentionDecoder(Module):
             raise ValueError("input_feeding needs query='current': it feeds the attentional state, which that has")
         if output == "maxout" and query != "previous":
             raise ValueError("output='maxout' needs query='previous': it is the output layer of that decoder")
+        check_sizes(
+            "AttentionDecoder",
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            memory_size=memory_size,
+            vocabulary_size=vocabulary_size,
+        )
+        self.embedding_size = embedding_size
         self.query = query
         self.input_feeding = input_feeding
         state_size = memory_size // 2 if encoder_state_size is None else encoder_state_size
@@ -137,7 +150,7 @@ class AttentionDecoder(Module):
     @scoped
     def memory(self, encoding: Encoding) -> Memory:
         """The encoding prepared for the steps: keys projected once."""
-        mask = None if encoding.mask.all() else encoding.mask
+        mask = None if encoding.mask is None or encoding.mask.all() else encoding.mask
         return Memory(encoding.annotations, self.attention.project(encoding.annotations), mask)
 
     @scoped
@@ -157,17 +170,25 @@ class AttentionDecoder(Module):
             token_embedding: E y_{i-1}, (B, E).
             state: the state before the step, of `initial_state` or a step.
             memory: what `memory(encoding)` returned; an `Encoding` is projected here and now.
+
+        Raises:
+            ValueError: if widths or batch sizes do not fit.
         """
         if isinstance(memory, Encoding):
             memory = self.memory(memory)
-        token_embedding = self.dropout(token_embedding)
+        token_embedding = self.dropout(self._checked(token_embedding, memory.annotations, 2))
         taken = self._advance(token_embedding, state, memory)
-        read = self._read(taken.s, taken.context, token_embedding, taken.state.attentional, 2)
+        read = self._read(taken.s, taken.context, token_embedding, taken.state.attentional)
         return taken._replace(logits=expose(self.output(read), "logits"), state=self._carried(taken.state))
 
     @scoped
     def unroll(self, embedded: Tensor, encoding: Encoding) -> Unrolled:
-        """Every position of a known target: `embedded` (B, N, E) holds E y_0 to E y_{N-1}."""
+        """Every position of a known target: `embedded` (B, N, E) holds E y_0 to E y_{N-1}.
+
+        Raises:
+            ValueError: if widths or batch sizes do not fit, or N is 0.
+        """
+        embedded = self._checked(embedded, encoding.annotations, 3)
         memory = self.memory(encoding)
         initial = state = self.initial_state(encoding)
         embedded = self.dropout(embedded)
@@ -182,7 +203,7 @@ class AttentionDecoder(Module):
         attentional = None
         if self.combine is not None:
             attentional = stack([_present(step.state.attentional) for step in taken], axis=1)  # (B, N, H)
-        logits = self.output(self._read(states, contexts, embedded, attentional, 3))
+        logits = self.output(self._read(states, contexts, embedded, attentional))
         return Unrolled(expose(logits, "logits"), taken, initial)
 
     @scoped
@@ -192,9 +213,11 @@ class AttentionDecoder(Module):
         Bahdanau's decoder with additive scores is one fused operation then, an order of magnitude less to record;
         under `ta.explicit()`, and when a graph is drawn in detail, its definition shows every e, α, c and s.
         """
-        attention = self.attention
-        if self.query != "previous" or not isinstance(attention, AdditiveAttention):
+        attention, cell = self.attention, self.cell
+        # Subclasses may compute something else, so they run as they are written.
+        if self.query != "previous" or type(attention) is not AdditiveAttention or type(cell) not in _FUSED_CELLS:
             return self.unroll(embedded, encoding).logits
+        embedded = self._checked(embedded, encoding.annotations, 3)
         memory = self.memory(encoding)
         read = bahdanau_decoder(
             self.dropout(embedded),
@@ -204,10 +227,21 @@ class AttentionDecoder(Module):
             memory.mask,
             attention.W_a,
             attention.v_a,
-            *self.cell.weights(),
-            cell=self.cell.kind,
+            *cell.weights(),
+            cell=cell.kind,
         )
         return cast(Tensor, expose(self.output(self._deepened(read)), "logits"))
+
+    def _checked(self, embedded: Any, annotations: Tensor, ndim: int) -> Any:
+        """The embedded words as numbers. Raises ValueError if they do not fit the decoder and the memory."""
+        embedded, batch = numbers(embedded, self.initial.weight), annotations.shape[0]
+        shape = "(batch, features)" if ndim == 2 else "(batch, steps, features) with at least one step"
+        if embedded.ndim != ndim or not all(embedded.shape[1:]):
+            raise ValueError(f"{self._title()}: embedded words have shape {embedded.shape}, expected {shape}")
+        check_width(f"{self._title()}: an embedded word", embedded, self.embedding_size)
+        if len(embedded) != batch:
+            raise ValueError(f"{self._title()}: there are {len(embedded)} rows of words, expected {batch}, as in the source")
+        return embedded
 
     def _advance(self, word: Tensor, state: DecoderState | State, memory: Memory) -> DecoderStep:
         """The step without its logits; its state holds h̃ where there is one."""
@@ -238,8 +272,8 @@ class AttentionDecoder(Module):
     def _carried(self, state: DecoderState) -> DecoderState:
         return state if self.input_feeding else DecoderState(state.cell)
 
-    def _read(self, s: Tensor, context: Tensor, word: Tensor, attentional: Tensor | None, ndim: int) -> Tensor:
-        """What the output layer reads, of `ndim` axes."""
+    def _read(self, s: Tensor, context: Tensor, word: Tensor, attentional: Tensor | None) -> Tensor:
+        """What the output layer reads."""
         if self.combine is not None:
             return self.dropout(_present(attentional))
         return self._deepened(concatenate([s, context, word], axis=-1))
@@ -250,7 +284,8 @@ class AttentionDecoder(Module):
         if self.deep is None:
             return read
         deep = self.deep(read)
-        return max(reshape(deep, (*deep.shape[:-1], -1, 2)), axis=-1)
+        pairs = reshape(deep, (*deep.shape[:-1], deep.shape[-1] // 2, 2))
+        return cast(Tensor, max(pairs, axis=-1))
 
 
 def _present(tensor: Tensor | None) -> Tensor:

@@ -22,7 +22,7 @@ class Encoding(NamedTuple):
     annotations: Tensor  # (B, T, 2H): h_j = [forward; backward], zero beyond each length
     forward_state: Tensor  # (B, H): the forward state at each sequence's last position
     backward_state: Tensor  # (B, H): the backward state at the first position
-    mask: np.ndarray  # (B, T): True at the positions within each length
+    mask: np.ndarray | None  # (B, T): True at the positions within each length; None for all
 
 
 class BidirectionalEncoder(Module):

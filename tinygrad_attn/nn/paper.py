@@ -12,7 +12,7 @@ from tinygrad_attn.nn.module import Module
 def orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
     """A random orthogonal matrix, uniform over all of them: the Q of a normal matrix, R's diagonal made positive."""
     q, r = np.linalg.qr(rng.standard_normal((size, size)))
-    return q * np.sign(np.diagonal(r))
+    return np.asarray(q * np.sign(np.diagonal(r)))
 
 
 def initialise_as_paper(model: Module, rng: np.random.Generator) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tinygrad_attn.engine import Tensor, no_grad
 from tinygrad_attn.nn.cells import State
+from tinygrad_attn.nn.checks import check_sizes
 from tinygrad_attn.nn.decoder import DecoderState, Memory
 from tinygrad_attn.tokens import BOS, EOS, PAD
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Decoded(NamedTuple):
-    """One decoded sequence for each sentence of the batch."""
+    """One decoded sequence for each sentence of the batch. PAD and BOS are no words: they have no probability."""
 
     tokens: np.ndarray  # (B, L): ids up to and with EOS (or cut at max_length), PAD after
     lengths: np.ndarray  # (B,): how many of them, EOS included
@@ -34,17 +35,16 @@ def row_ids(row: np.ndarray) -> slice:
     return slice(0, int(ends[0]) if len(ends) else len(row))
 
 
-@no_grad()
 def greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decoded:
     """The likeliest word at each step, fed back, until every sentence has ended or has `max_length` words.
 
     PAD and BOS are never chosen. A sentence that has ended leaves the batch.
     """
-    _check_positive("max_length", max_length)
-    with _evaluating(model):
+    check_sizes("greedy", max_length=max_length)
+    with no_grad(), _evaluating(model):
         encoding = model.encode(source, lengths)
         memory, state = model.decoder.memory(encoding), model.decoder.initial_state(encoding)
-        batch, length = encoding.mask.shape
+        batch, length = encoding.annotations.shape[:2]
         tokens = np.full((batch, max_length), PAD, np.int64)
         weights = np.zeros((batch, max_length, length), encoding.annotations.dtype)
         total = np.zeros(batch)
@@ -68,7 +68,6 @@ def greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decode
     return _trimmed(tokens, weights, total)
 
 
-@no_grad()
 def beam_search(
     model: Seq2Seq, source: Any, lengths: Any, max_length: int, beam_size: int, length_penalty: float
 ) -> Decoded:
@@ -77,11 +76,12 @@ def beam_search(
     A candidate that ends with EOS is set aside; a sentence is done when no open candidate can overtake its best one
     (without a length penalty), or when `beam_size` have ended. With `beam_size` 1 the result is the greedy one.
     """
-    _check_positive("max_length", max_length)
-    _check_positive("beam_size", beam_size)
-    with _evaluating(model):
+    check_sizes("beam_search", max_length=max_length, beam_size=beam_size)
+    if not np.isfinite(length_penalty):
+        raise ValueError(f"beam_search: length_penalty is {length_penalty}, expected a finite number")
+    with no_grad(), _evaluating(model):
         encoding = model.encode(source, lengths)
-        batch, length = encoding.mask.shape
+        batch, length = encoding.annotations.shape[:2]
         rows = np.repeat(np.arange(batch), beam_size)
         memory = _rows_of_memory(model.decoder.memory(encoding), rows)
         state = _rows_of_state(model.decoder.initial_state(encoding), rows)
@@ -118,7 +118,7 @@ def beam_search(
             tokens[:, :, i] = chosen
             weights[:, :, i] = attended[at, parent]
             score = value
-            going = np.array([best.may_improve(s, v, beam_size) for s, v in zip(sentences, score[:, 0], strict=True)])
+            going = np.array([best.may_improve(s, v, beam_size) for s, v in zip(sentences.tolist(), score[:, 0].tolist(), strict=True)])
             if i + 1 == max_length or not going.any():
                 if i + 1 == max_length:
                     for row in np.flatnonzero(going):
@@ -126,7 +126,9 @@ def beam_search(
                 break
             kept = np.flatnonzero(going)
             rows = (kept[:, None] * beam_size + parent[kept]).reshape(-1)
-            memory, state = _rows_of_memory(memory, rows), _rows_of_state(step.state, rows)
+            state = _rows_of_state(step.state, rows)
+            if len(kept) < len(sentences):  # the candidates of a sentence share its memory
+                memory = _rows_of_memory(memory, rows)
             tokens, weights, score, sentences = tokens[kept], weights[kept], score[kept], sentences[kept]
             word = chosen[kept].reshape(-1)
     return _trimmed(best.tokens, best.weights, best.total)
@@ -183,6 +185,8 @@ def _log_probabilities(logits: Tensor | None) -> np.ndarray:
     """log softmax in float64, with PAD and BOS impossible."""
     assert logits is not None
     x = logits.data.astype(np.float64)
+    if np.isnan(x).any() or np.isposinf(x).any():
+        raise FloatingPointError("the decoder's logits hold NaN or infinity, so no word is the likeliest; look at the weights")
     x[:, [PAD, BOS]] = -np.inf
     x -= x.max(axis=1, keepdims=True)
     x -= np.log(np.exp(x).sum(axis=1, keepdims=True))
@@ -211,8 +215,3 @@ def _trimmed(tokens: np.ndarray, weights: np.ndarray, total: np.ndarray) -> Deco
     lengths = np.count_nonzero(tokens != PAD, axis=1)
     longest = int(lengths.max(initial=0))
     return Decoded(tokens[:, :longest], lengths, total, weights[:, :longest])
-
-
-def _check_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{name} is {value}, expected at least 1")

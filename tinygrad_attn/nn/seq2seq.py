@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -9,13 +10,14 @@ import numpy as np
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.attention import make_attention
+from tinygrad_attn.nn.checks import check_sizes
 from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, DecoderStep
 from tinygrad_attn.nn.encoder import BidirectionalEncoder, Encoding
 from tinygrad_attn.nn.layers import Dropout, Embedding
 from tinygrad_attn.nn.module import Module
 from tinygrad_attn.nn.search import Decoded, beam_search, greedy
 from tinygrad_attn.ops import cross_entropy, stack
-from tinygrad_attn.tokens import PAD
+from tinygrad_attn.tokens import EOS, PAD
 
 
 class BatchLike(Protocol):
@@ -39,7 +41,10 @@ class BatchLike(Protocol):
 
 
 class Seq2SeqOutput(NamedTuple):
-    """A teacher-forced pass. Every tensor named here keeps its gradient after `backward()`."""
+    """A teacher-forced pass. Every tensor named here keeps its gradient after `backward()`.
+
+    Those of all steps together are put together anew each time they are asked for, with the steps' gradients.
+    """
 
     logits: Tensor  # (B, N, target_size)
     encoding: Encoding
@@ -54,22 +59,30 @@ class Seq2SeqOutput(NamedTuple):
     @property
     def weights(self) -> Tensor:
         """α of all steps, (B, N, T)."""
-        return stack([step.weights for step in self.steps], axis=1)
+        return _together([step.weights for step in self.steps])
 
     @property
     def scores(self) -> Tensor:
         """e of all steps, (B, N, T)."""
-        return stack([step.scores for step in self.steps], axis=1)
+        return _together([step.scores for step in self.steps])
 
     @property
     def contexts(self) -> Tensor:
         """c of all steps, (B, N, 2H)."""
-        return stack([step.context for step in self.steps], axis=1)
+        return _together([step.context for step in self.steps])
 
     @property
     def states(self) -> Tensor:
         """s_1 to s_N, (B, N, H)."""
-        return stack([step.s for step in self.steps], axis=1)
+        return _together([step.s for step in self.steps])
+
+
+def _together(parts: Sequence[Tensor]) -> Tensor:
+    """The tensors beside each other along axis 1, and their gradients, where any has come; zeros for the others."""
+    joined = stack(parts, axis=1)
+    if any(part.grad is not None for part in parts):
+        joined.grad = np.stack([np.zeros_like(part.data) if part.grad is None else part.grad for part in parts], axis=1)
+    return joined
 
 
 class Seq2Seq(Module):
@@ -111,10 +124,15 @@ class Seq2Seq(Module):
         rng: np.random.Generator | None = None,
     ) -> None:
         rng = init.generator(rng)
-        sizes = dict(source_size=source_size, target_size=target_size, embedding_size=embedding_size, hidden_size=hidden_size)
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"Seq2Seq: {name} is {size}, expected at least 1")
+        check_sizes(
+            "Seq2Seq",
+            source_size=source_size,
+            target_size=target_size,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+        )
+        if target_size <= EOS:
+            raise ValueError(f"Seq2Seq: target_size is {target_size}, expected at least {EOS + 1}, for PAD, BOS and EOS")
         each = hidden_size if encoder_hidden_size is None else encoder_hidden_size
         options: dict[str, Any] = dict(dtype=dtype, rng=rng)
         self.source_embedding = Embedding(source_size, embedding_size, PAD, **options)
@@ -141,7 +159,7 @@ class Seq2Seq(Module):
         """The source (B, T) read by the encoder; lengths (B,), or None to count what is not PAD."""
         source = np.asarray(source.data if isinstance(source, Tensor) else source)
         if source.ndim != 2:
-            raise ValueError(f"Seq2Seq: source has shape {source.shape}, expected (batch, steps)")
+            raise ValueError(f"{self._title()}: source has shape {source.shape}, expected (batch, steps)")
         if lengths is None:
             lengths = np.count_nonzero(source != PAD, axis=1)
         encoding: Encoding = self.encoder(self.dropout(self.source_embedding(source)), lengths)
@@ -154,17 +172,28 @@ class Seq2Seq(Module):
             source: (B, T) word ids, PAD beyond each length.
             lengths: (B,), or None to count what is not PAD.
             target_in: (B, N), BOS and the target.
+
+        Raises:
+            ValueError, TypeError, IndexError: if shapes do not fit, or an id is outside its vocabulary.
         """
         encoding = self.encode(source, lengths)
-        logits, steps, initial = self.decoder.unroll(self.target_embedding(target_in), encoding)
+        logits, steps, initial = self.decoder.unroll(self._embedded_target(target_in), encoding)
         return Seq2SeqOutput(logits, encoding, steps, initial)
 
     def loss(self, batch: BatchLike) -> Tensor:
         """The mean cross-entropy, in nats, over the target tokens of the batch that are not PAD."""
-        logits = self.decoder.logits(self.target_embedding(batch.target_in), self.encode(batch.source, batch.lengths))
+        encoding = self.encode(batch.source, batch.lengths)
+        logits = self.decoder.logits(self._embedded_target(batch.target_in), encoding)
         loss = cross_entropy(logits, batch.target_out, ignore_index=PAD)
         loss.name = "loss"
         return loss
+
+    def _embedded_target(self, target_in: Any) -> Tensor:
+        target_in = np.asarray(target_in.data if isinstance(target_in, Tensor) else target_in)
+        if target_in.ndim != 2:
+            raise ValueError(f"{self._title()}: target_in has shape {target_in.shape}, expected (batch, steps)")
+        embedded: Tensor = self.target_embedding(target_in)
+        return embedded
 
     def greedy(self, source: Any, lengths: Any = None, max_length: int = 100) -> Decoded:
         """The likeliest word at each step, fed back, until EOS or `max_length` words; see `search.greedy`."""
