@@ -5,7 +5,7 @@ Modules keep nothing between calls: keys are projected once per sentence by the 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,13 +121,13 @@ class AdditiveAttention(Attention):
         """U_a h_j for every position: (B, T, K) to (B, T, A)."""
         keys = numbers(keys, self.U_a)
         check_width(f"{self._title()}: key", keys, self.U_a.shape[1])
-        return cast(Tensor, linear(keys, self.U_a))
+        return linear(keys, self.U_a)
 
     def score(self, query: Any, projected: Any) -> Tensor:
         """v_aᵀ tanh(W_a s + U_a h_j)."""
         check_width(f"{self._title()}: query", query, self.W_a.shape[1])
         check_width(f"{self._title()}: projected key", projected, len(self.v_a))
-        return cast(Tensor, additive_scores(query, self.W_a, projected, self.v_a))
+        return additive_scores(query, self.W_a, projected, self.v_a)
 
 
 BahdanauAttention = AdditiveAttention
@@ -159,14 +159,14 @@ class ConcatAttention(Attention):
         """The keys' share of W_a [s; h_j]: (B, T, K) to (B, T, A)."""
         keys = numbers(keys, self.W_a)
         check_width(f"{self._title()}: key", keys, self.W_a.shape[1] - self.query_size)
-        return cast(Tensor, linear(keys, getitem(self.W_a, (slice(None), slice(self.query_size, None)))))
+        return linear(keys, getitem(self.W_a, (slice(None), slice(self.query_size, None))))
 
     def score(self, query: Any, projected: Any) -> Tensor:
         """v_aᵀ tanh(W_a [s; h_j]), with the product taken in two parts."""
         check_width(f"{self._title()}: query", query, self.query_size)
         check_width(f"{self._title()}: projected key", projected, len(self.v_a))
         w = getitem(self.W_a, (slice(None), slice(self.query_size)))
-        return cast(Tensor, additive_scores(query, w, projected, self.v_a))
+        return additive_scores(query, w, projected, self.v_a)
 
 
 class DotAttention(Attention):
@@ -175,7 +175,7 @@ class DotAttention(Attention):
     def score(self, query: Any, projected: Any) -> Tensor:
         """s · h_j."""
         self._check_equal(query, projected)
-        return cast(Tensor, dot_scores(query, projected))
+        return dot_scores(query, projected)
 
     def _check_equal(self, query: Any, keys: Any) -> None:
         if query.shape[-1] != keys.shape[-1]:
@@ -191,7 +191,7 @@ class ScaledDotAttention(DotAttention):
     def score(self, query: Any, projected: Any) -> Tensor:
         """s · h_j / √d."""
         self._check_equal(query, projected)
-        return cast(Tensor, dot_scores(query * (query.shape[-1] ** -0.5), projected))
+        return dot_scores(query * (query.shape[-1] ** -0.5), projected)
 
 
 class GeneralAttention(Attention):
@@ -208,13 +208,13 @@ class GeneralAttention(Attention):
         """W_a h_j for every position: (B, T, K) to (B, T, Q)."""
         keys = numbers(keys, self.W_a)
         check_width(f"{self._title()}: key", keys, self.W_a.shape[1])
-        return cast(Tensor, linear(keys, self.W_a))
+        return linear(keys, self.W_a)
 
     def score(self, query: Any, projected: Any) -> Tensor:
         """s · (W_a h_j)."""
         check_width(f"{self._title()}: query", query, self.W_a.shape[0])
         check_width(f"{self._title()}: projected key", projected, self.W_a.shape[0])
-        return cast(Tensor, dot_scores(query, projected))
+        return dot_scores(query, projected)
 
 
 class FixedContext(Attention):

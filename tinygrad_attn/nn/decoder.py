@@ -6,7 +6,7 @@ known target (teacher forcing) and computes all logits in one product at the end
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -230,7 +230,8 @@ class AttentionDecoder(Module):
             *cell.weights(),
             cell=cell.kind,
         )
-        return cast(Tensor, expose(self.output(self._deepened(read)), "logits"))
+        logits: Tensor = expose(self.output(self._deepened(read)), "logits")
+        return logits
 
     def _checked(self, embedded: Any, annotations: Tensor, ndim: int) -> Any:
         """The embedded words as numbers. Raises ValueError if they do not fit the decoder and the memory."""
@@ -275,7 +276,8 @@ class AttentionDecoder(Module):
     def _read(self, s: Tensor, context: Tensor, word: Tensor, attentional: Tensor | None) -> Tensor:
         """What the output layer reads."""
         if self.combine is not None:
-            return self.dropout(_present(attentional))
+            attended: Tensor = self.dropout(_present(attentional))
+            return attended
         return self._deepened(concatenate([s, context, word], axis=-1))
 
     def _deepened(self, read: Tensor) -> Tensor:
@@ -285,7 +287,7 @@ class AttentionDecoder(Module):
             return read
         deep = self.deep(read)
         pairs = reshape(deep, (*deep.shape[:-1], deep.shape[-1] // 2, 2))
-        return cast(Tensor, max(pairs, axis=-1))
+        return max(pairs, axis=-1)
 
 
 def _present(tensor: Tensor | None) -> Tensor:

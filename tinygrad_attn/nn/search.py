@@ -94,11 +94,12 @@ def beam_search(
         word = np.full(batch * beam_size, BOS)
         for i in range(max_length):
             step = model.decoder.step(model.target_embedding(word), state, memory)
-            scores = _log_probabilities(step.logits).reshape(len(sentences), beam_size, -1) + score[:, :, None]
-            vocabulary = scores.shape[2]
-            order = np.argsort(-scores.reshape(len(sentences), -1), axis=1, kind="stable")[:, : 2 * beam_size]
+            each = _log_probabilities(step.logits)  # (sentences · beam_size, vocabulary)
+            vocabulary = each.shape[1]
+            scores = each.reshape(len(sentences), beam_size, vocabulary) + score[:, :, None]
+            order = np.argsort(-scores.reshape(len(sentences), beam_size * vocabulary), axis=1, kind="stable")[:, : 2 * beam_size]
             parent, chosen = order // vocabulary, order % vocabulary
-            value = np.take_along_axis(scores.reshape(len(sentences), -1), order, axis=1)
+            value = np.take_along_axis(scores.reshape(len(sentences), beam_size * vocabulary), order, axis=1)
             at = np.arange(len(sentences))[:, None]
             attended = step.weights.data.reshape(len(sentences), beam_size, length)
             ended = (chosen == EOS) & (np.arange(order.shape[1]) < beam_size)

@@ -1,0 +1,339 @@
+"""The whole model: the loss over padded batches, gradients of every part, what is exposed, wrong uses."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinygrad_attn as ta
+from tests.nn.support import largest_error
+from tinygrad_attn.nn import Seq2Seq
+from tinygrad_attn.tokens import BOS, EOS, PAD
+
+RNG = np.random.default_rng
+VARIANTS: dict[str, dict[str, Any]] = {
+    "bahdanau": {},
+    "the paper's": {"reset_after": False, "output": "maxout"},
+    "bahdanau lstm": {"cell": "lstm"},
+    "bahdanau rnn concat": {"cell": "rnn", "attention": "concat"},
+    "luong general": {"query": "current", "attention": "general", "input_feeding": True},
+    "luong dot lstm": {"query": "current", "attention": "dot", "cell": "lstm", "encoder_hidden_size": 2},
+    "scaled": {"attention": "scaled", "encoder_hidden_size": 2},
+    "no attention": {"attention": "none"},
+}
+every = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def make(variant: str = "bahdanau", dtype: Any = np.float64, **others: Any) -> Seq2Seq:
+    options = {"embedding_size": 3, "hidden_size": 4, "attention_size": 5} | VARIANTS[variant] | others
+    return Seq2Seq(9, 8, dtype=dtype, rng=RNG(0), **options)
+
+
+def make_batch(source_lengths: list[int], target_lengths: list[int], seed: int = 1) -> SimpleNamespace:
+    """Content ids from UNK on; target_out ends with EOS, and all rows are padded with PAD."""
+    rng, rows = RNG(seed), len(source_lengths)
+    source = np.zeros((rows, max(source_lengths)), int)
+    target_in = np.zeros((rows, max(target_lengths) + 1), int)
+    target_out = np.zeros_like(target_in)
+    for b, (n, m) in enumerate(zip(source_lengths, target_lengths, strict=True)):
+        source[b, :n] = rng.integers(3, 9, n)
+        words = rng.integers(3, 8, m)
+        target_in[b, : m + 1] = [BOS, *words]
+        target_out[b, : m + 1] = [*words, EOS]
+    return SimpleNamespace(source=source, lengths=np.array(source_lengths), target_in=target_in, target_out=target_out)
+
+
+def row(batch: SimpleNamespace, b: int) -> SimpleNamespace:
+    """One sentence without its padding."""
+    length, count = batch.lengths[b], np.count_nonzero(batch.target_out[b])
+    return SimpleNamespace(
+        source=batch.source[b : b + 1, :length],
+        lengths=batch.lengths[b : b + 1],
+        target_in=batch.target_in[b : b + 1, :count],
+        target_out=batch.target_out[b : b + 1, :count],
+    )
+
+
+def gradients(model: Seq2Seq, batch: Any) -> tuple[float, list[np.ndarray | None]]:
+    model.zero_grad()
+    loss = model.loss(batch)
+    loss.backward()
+    return loss.item(), [p.grad for p in model.parameters()]
+
+
+@every
+@pytest.mark.parametrize("explicit", [False, True], ids=["kernel", "definition"])
+def test_a_batch_is_the_mean_of_its_sentences_weighted_by_tokens(variant: str, explicit: bool) -> None:
+    """PITFALLS B30 and B43: loss and every gradient, whatever the batch is made of."""
+    model, batch = make(variant), make_batch([4, 1, 3], [2, 5, 1])
+    with ta.explicit() if explicit else ta.scope("plain"):
+        loss, together = gradients(model, batch)
+    tokens, total, sums = 0, 0.0, [0.0] * len(together)
+    for b in range(3):
+        single = row(batch, b)
+        count = single.target_out.size
+        alone, parts = gradients(model, single)
+        tokens, total = tokens + count, total + count * alone
+        sums = [s + (0 if g is None else count * g) for s, g in zip(sums, parts, strict=True)]
+    assert loss == pytest.approx(total / tokens, rel=1e-12)
+    for (name, _), found, expected in zip(model.named_parameters(), together, sums, strict=True):
+        if found is not None:
+            assert largest_error(found, np.asarray(expected) / tokens) < 1e-10, name
+        else:
+            assert not np.any(expected), name
+
+
+@every
+def test_the_loss_is_the_mean_over_the_tokens_of_the_teacher_forced_pass(variant: str) -> None:
+    model, batch = make(variant), make_batch([4, 1, 3], [2, 5, 1])
+    logits = model(batch.source, batch.lengths, batch.target_in).logits.data
+    total, count = 0.0, 0
+    for place in np.ndindex(batch.target_out.shape):
+        if batch.target_out[place] != PAD:
+            z = logits[place]
+            total += np.log(np.exp(z).sum()) - z[batch.target_out[place]]
+            count += 1
+    assert model.loss(batch).item() == pytest.approx(total / count, rel=1e-12)
+
+
+@every
+def test_padding_never_counts(variant: str) -> None:
+    """More padding, and other ids in it, change neither the loss nor a gradient."""
+    model, batch = make(variant), make_batch([4, 1, 3], [2, 5, 1])
+    expected = gradients(model, batch)
+    rng = RNG(7)
+    wider = SimpleNamespace(**{k: np.pad(v, ((0, 0), (0, 2))) for k, v in vars(batch).items() if k != "lengths"})
+    wider.lengths = batch.lengths
+    inside = np.arange(wider.source.shape[1]) < batch.lengths[:, None]
+    wider.source = np.where(inside, wider.source, rng.integers(0, 9, wider.source.shape))
+    wider.target_in = np.where(wider.target_out != PAD, wider.target_in, rng.integers(0, 8, wider.target_in.shape))
+    loss, found = gradients(model, wider)
+    assert loss == pytest.approx(expected[0], rel=1e-13)
+    for a, b in zip(found, expected[1], strict=True):
+        assert (a is None and b is None) or largest_error(a, b) < 1e-12
+
+
+@every
+def test_every_parameter_gradient_by_complex_steps(variant: str) -> None:
+    model, batch = make(variant, embedding_size=2), make_batch([3, 1], [1, 2])
+
+    class Loss(ta.nn.Module):
+        def __init__(self) -> None:
+            self.model = model
+
+        def forward(self, batch: Any) -> Any:
+            return self.model.loss(batch)
+
+    frozen = [p for name, p in model.named_parameters() if name.endswith("embedding.weight")]
+    assert ta.gradcheck(Loss(), (batch,), entries=6)
+    assert all(not p.data[PAD].any() for p in frozen)
+
+
+@settings(max_examples=15)
+@given(
+    st.sampled_from(list(VARIANTS)),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=3),
+    st.sampled_from([np.float64, np.float32]),
+)
+def test_kernels_equal_definitions(variant: str, lengths: list[tuple[int, int]], dtype: Any) -> None:
+    model = make(variant, dtype)
+    batch = make_batch([n for n, _ in lengths], [m for _, m in lengths])
+    loss, found = gradients(model, batch)
+    with ta.explicit():
+        exact, expected = gradients(model, batch)
+    tolerance = 1e-12 if dtype == np.float64 else 5e-5
+    assert loss == pytest.approx(exact, rel=tolerance)
+    for a, b in zip(found, expected, strict=True):
+        if a is None:
+            assert b is None
+        else:
+            assert a.dtype == b.dtype == dtype
+            assert largest_error(a, b) < tolerance
+
+
+def test_second_derivatives_through_the_whole_model() -> None:
+    """A Hessian-vector product, recorded, against a complex step through the backward pass."""
+    model, batch = make("bahdanau"), make_batch([3, 1], [1, 2])
+    parameters = list(model.parameters())
+    directions = [RNG(4).standard_normal(p.shape) for p in parameters]
+    for table in (0, 1):
+        directions[table][PAD] = 0
+    recorded = ta.grad(model.loss(batch), parameters, create_graph=True)
+    along = sum((g * v).sum() for g, v in zip(recorded, directions, strict=True))
+    found = ta.grad(along, parameters)
+    moved = copy.deepcopy(model)
+    for parameter, direction in zip(moved.parameters(), directions, strict=True):
+        parameter.data = parameter.data + 1e-30j * direction
+    stepped = ta.grad(moved.loss(batch), list(moved.parameters()))
+    for a, b in zip(found, stepped, strict=True):
+        assert largest_error(a.data, b.data.imag / 1e30**-1) < 1e-10
+
+
+@every
+def test_every_quantity_keeps_its_gradient(variant: str) -> None:
+    model, batch = make(variant), make_batch([4, 1, 3], [2, 5, 1])
+    output = model(batch.source, batch.lengths, batch.target_in)
+    assert output.logits.shape == (3, 6, 8)
+    assert output.annotations.shape[:2] == (3, 4)
+    assert output.weights.shape == output.scores.shape == (3, 6, 4)
+    assert output.contexts.shape == (3, 6, output.annotations.shape[2])
+    assert output.states.shape == (3, 6, 4)
+    assert output.weights.grad is None
+    ta.cross_entropy(output.logits, batch.target_out, ignore_index=PAD).backward()
+    for tensor in (output.logits, output.annotations, output.initial.s, output.contexts, output.states):
+        assert tensor.grad is not None and tensor.grad.shape == tensor.shape and tensor.grad.any()
+    for i, step in enumerate(output.steps):
+        np.testing.assert_array_equal(output.states.data[:, i], step.s.data)
+        if variant != "no attention":
+            np.testing.assert_array_equal(output.weights.grad[:, i], step.weights.grad)
+            np.testing.assert_array_equal(output.scores.grad[:, i], step.scores.grad)
+    assert output.logits.name == "logits" and output.annotations.name == "h" and output.steps[0].s.name == "s"
+
+
+def test_steps_that_no_gradient_reached_count_as_zeros() -> None:
+    model, batch = make(), make_batch([4], [3])
+    output = model(batch.source, batch.lengths, batch.target_in)
+    output.steps[1].s.sum().backward()
+    assert output.weights.grad[:, 1].any() and not output.weights.grad[:, 2:].any()
+
+
+def test_lengths_are_counted_if_none_are_given() -> None:
+    model, batch = make(), make_batch([4, 1, 3], [2, 5, 1])
+    a = model(batch.source, batch.lengths, batch.target_in).logits.data
+    np.testing.assert_array_equal(model(batch.source.tolist(), None, batch.target_in.tolist()).logits.data, a)
+    np.testing.assert_array_equal(model(ta.Tensor(batch.source), None, ta.Tensor(batch.target_in)).logits.data, a)
+
+
+def test_frozen_parts_do_not_train() -> None:
+    model, batch = make(), make_batch([4, 1, 3], [2, 5, 1])
+    _, whole = gradients(model, batch)
+    for parameter in model.encoder.parameters():
+        parameter.requires_grad = False
+    optimiser = ta.optim.Adam(model.named_parameters(), lr=0.1)
+    before = model.state_dict()
+    _, found = gradients(model, batch)
+    optimiser.step()
+    for (name, p), a, b in zip(model.named_parameters(), found, whole, strict=True):
+        if name.startswith("encoder."):
+            assert a is None
+            np.testing.assert_array_equal(p.data, before[name])
+        else:
+            np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-14)
+            assert not np.array_equal(p.data, before[name])
+
+
+def test_everything_frozen_gives_values_without_gradients() -> None:
+    model, batch = make(), make_batch([4, 1], [2, 3])
+    expected = model.loss(batch).item()
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+    loss = model.loss(batch)
+    assert not loss.requires_grad and loss.item() == expected
+
+
+def test_no_grad_records_nothing() -> None:
+    model, batch = make(), make_batch([4, 1], [2, 3])
+    with ta.no_grad():
+        output = model(batch.source, batch.lengths, batch.target_in)
+    assert output.logits.is_leaf and not output.logits.requires_grad and output.weights.is_leaf
+
+
+@pytest.mark.parametrize("parts", ["embeddings", "encoder", "decoder"])
+def test_parts_of_another_precision(parts: str) -> None:
+    """A float32 embedding in a float64 model, and the like: the values agree, gradients come in their own dtype."""
+    batch = make_batch([4, 1], [2, 3])
+    model, exact = make(), make()
+    expected = gradients(exact, batch)
+    for name, parameter in model.named_parameters():
+        if parts in name or (parts == "embeddings" and "embedding" in name):
+            parameter.data = parameter.data.astype(np.float32)
+    loss, found = gradients(model, batch)
+    assert loss == pytest.approx(expected[0], rel=1e-5)
+    for p, a, b in zip(model.parameters(), found, expected[1], strict=True):
+        assert a.dtype == p.dtype and largest_error(a, b) < 1e-4
+
+
+def test_two_threads_on_two_models() -> None:
+    batches = [make_batch([4, 1, 3], [2, 5, 1]), make_batch([2, 6], [4, 2])]
+    models = [make("bahdanau"), make("luong general")]
+    expected = [gradients(model, batch) for model, batch in zip(models, batches, strict=True)]
+    found: dict[int, list[Any]] = {0: [], 1: []}
+
+    def work(k: int) -> None:
+        for i in range(10):
+            with ta.explicit() if i % 3 == k else ta.scope(f"thread {k}"):
+                found[k].append(gradients(models[k], batches[k]))
+            models[k].greedy(batches[k].source, batches[k].lengths, 4)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k in (0, 1):
+        assert len(found[k]) == 10
+        for loss, parts in found[k]:
+            assert loss == pytest.approx(expected[k][0], rel=1e-12)
+            for a, b in zip(parts, expected[k][1], strict=True):
+                assert largest_error(a, b) < 1e-10
+
+
+def test_training_makes_the_loss_small() -> None:
+    model, batch = make(dtype=np.float32), make_batch([3, 2], [3, 2])
+    optimiser = ta.optim.Adam(model.parameters(), lr=0.03)
+    losses = []
+    for _ in range(120):
+        optimiser.zero_grad()
+        loss = model.loss(batch)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.05 * losses[0]
+    decoded = model.greedy(batch.source, batch.lengths, 10)
+    for words, expected in zip(decoded.sequences(), batch.target_in, strict=True):
+        assert words.tolist() == expected[1:][expected[1:] != PAD].tolist()
+
+
+WRONG: dict[str, tuple[Any, type[Exception], str]] = {
+    "source axes": (lambda m: m([4, 5], None, [[1]]), ValueError, r"Seq2Seq: source has shape \(2,\), expected \(batch, s"),
+    "target axes": (lambda m: m([[4, 5]], None, [1]), ValueError, r"Seq2Seq: target_in has shape \(1,\), expected \(batch"),
+    "target rows": (lambda m: m([[4, 5]], None, [[1], [1]]), ValueError, "there are 2 rows of words, expected 1"),
+    "source id": (lambda m: m([[4, 9]], None, [[1]]), IndexError, "Embedding 'source_embedding': id 9 is outside the table of 9"),
+    "target id": (lambda m: m([[4]], None, [[8]]), IndexError, "Embedding 'target_embedding': id 8 is outside the table of 8"),
+    "negative id": (lambda m: m([[-1]], [1], [[1]]), IndexError, "id -1 is outside"),
+    "floating ids": (lambda m: m([[4.0]], None, [[1]]), TypeError, "ids have dtype float64, expected integers"),
+    "only padding": (lambda m: m([[4], [0]], None, [[1], [1]]), ValueError, "a length is 0, expected 1 to 1"),
+    "no target": (lambda m: m([[4]], None, np.zeros((1, 0), int)), ValueError, "at least one step"),
+    "no source": (lambda m: m(np.zeros((1, 0), int), None, [[1]]), ValueError, "at least one step"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_inputs_are_named(case: str) -> None:
+    call, error, message = WRONG[case]
+    with pytest.raises(error, match=message):
+        call(make())
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"source_size": 0}, ValueError, "Seq2Seq: source_size is 0, expected at least 1"),
+        ({"target_size": 2}, ValueError, "Seq2Seq: target_size is 2, expected at least 3, for PAD, BOS and EOS"),
+        ({"hidden_size": 4.0}, TypeError, "Seq2Seq: hidden_size is 4.0, expected an integer"),
+        ({"attention": "dots"}, ValueError, "attention: 'dots' is not one of additive, dot, scaled, general, concat, none"),
+        ({"attention": "dot"}, ValueError, "set encoder_hidden_size to half the hidden size, or use 'general'"),
+        ({"encoder_hidden_size": 0}, ValueError, "hidden_size is 0, expected at least 1"),
+    ],
+)
+def test_wrong_settings_are_named(options: Any, error: type[Exception], message: str) -> None:
+    settings = {"source_size": 9, "target_size": 8, "embedding_size": 3, "hidden_size": 4} | options
+    with pytest.raises(error, match=message):
+        Seq2Seq(**settings)
