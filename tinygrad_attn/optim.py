@@ -6,6 +6,7 @@ is then a handful of numpy calls, however many parameters there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ class _Group:
     def __init__(self, named: list[tuple[str, Tensor]], dtype: Any, slots: int) -> None:
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
+        self.shapes = [parameter.shape for parameter in self.parameters]
         ends = np.cumsum([parameter.size for parameter in self.parameters]).tolist()
         self.slices = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         self.flat = np.empty(ends[-1], dtype)
@@ -33,40 +35,49 @@ class _Group:
         self.scratch = np.empty_like(self.flat)
         self.slots = [np.zeros_like(self.flat) for _ in range(slots)]
         self.steps = np.zeros(len(named), np.int64)
+        self.active = [False] * len(named)  # whether the next update is to move a parameter
         self._views: list[np.ndarray | None] = [None] * len(named)
-        self._gradient_views = [
-            self.gradient[part].reshape(parameter.shape) for part, parameter in zip(self.slices, self.parameters, strict=True)
-        ]
 
     def adopt(self) -> None:
         """Makes every `.data` a view of the flat array, keeping its values (again, if someone replaced it)."""
         for i, parameter in enumerate(self.parameters):
             if parameter.data is not self._views[i]:
-                view = self.flat[self.slices[i]].reshape(parameter.shape)
-                np.copyto(view, parameter.data)
+                view = self.flat[self.slices[i]].reshape(self.shapes[i])
+                _check_shape(self.names[i], "the data", parameter.data, view.shape)
+                np.copyto(view, parameter.data, casting="same_kind")
                 parameter.data = self._views[i] = view
 
     def gather(self) -> None:
-        """Copies the gradients into the flat one. Raises NonFiniteError, with nothing else changed, if one is not finite."""
-        for parameter, view in zip(self.parameters, self._gradient_views, strict=True):
-            if parameter.grad is None:
-                view[...] = 0
+        """Copies the gradients into the flat one.
+
+        Raises NonFiniteError or ValueError, with no parameter and no state changed, if one is not finite or does not
+        fit.
+        """
+        for i, parameter in enumerate(self.parameters):
+            self.active[i] = parameter.grad is not None and parameter.requires_grad
+            view = self.gradient[self.slices[i]].reshape(self.shapes[i])
+            if self.active[i]:
+                _check_shape(self.names[i], "the gradient", parameter.grad, view.shape)
+                np.copyto(view, _gradient(parameter), casting="same_kind")
             else:
-                np.copyto(view, parameter.grad)
-        if not np.isfinite(np.dot(self.gradient, self.gradient)):
-            _check_finite(zip(self.names, self.parameters, strict=True))
+                view[...] = 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            square = np.dot(self.gradient, self.gradient)
+        if not np.isfinite(square):  # or the squares overflow, which is no fault
+            views = (self.gradient[part].reshape(shape) for part, shape in zip(self.slices, self.shapes, strict=True))
+            _check_finite(zip(self.names, views, strict=True))
 
     def runs(self) -> Iterator[tuple[slice, int]]:
-        """(part of the flat arrays, number of its next update), for each stretch of parameters that have a gradient."""
+        """(part of the flat arrays, number of its next update), for each stretch of parameters that are to move."""
         start = None
         for i, parameter in enumerate(self.parameters):
-            if parameter.grad is None:
+            if not self.active[i]:
                 continue
             self.steps[i] += 1
             parameter.note_written()
             if start is None:
                 start = self.slices[i].start
-            following = i + 1 < len(self.parameters) and self.parameters[i + 1].grad is not None
+            following = i + 1 < len(self.parameters) and self.active[i + 1]
             if not (following and self.steps[i + 1] + 1 == self.steps[i]):
                 yield slice(start, self.slices[i].stop), int(self.steps[i])
                 start = None
@@ -79,24 +90,35 @@ class Optimizer:
         parameters: tensors, or (name, tensor) pairs, whose names then stand in error messages.
         lr: the learning rate, also an attribute that may be set before any step.
 
-    Parameters whose `.grad` is None are left alone. A step writes in place, so a graph recorded before it cannot be
-    walked any more.
+    Parameters whose `.grad` is None, and frozen ones (`requires_grad = False`), are left alone. A step writes in place,
+    so a graph recorded before it cannot be walked any more.
+
+    Raises:
+        TypeError: for anything but tensors.
+        ValueError: if there are none, one comes twice, two have one name, one is no leaf, or none requires a gradient.
     """
 
     _slots: tuple[str, ...] = ()
 
     def __init__(self, parameters: Parameters, lr: float) -> None:
         self.lr = _checked("lr", lr, 0)
-        named = [_named(i, entry) for i, entry in enumerate(parameters)]
+        title = type(self).__name__
+        named = _all_named(title, parameters)
         if not named:
-            raise ValueError(f"{type(self).__name__}: expected parameters, got none")
-        if len({id(parameter) for _, parameter in named}) < len(named):
-            raise ValueError(f"{type(self).__name__}: a parameter is given twice")
+            raise ValueError(f"{title}: expected parameters, got none")
+        for what, count in (
+            ("a parameter is given twice", len({id(parameter) for _, parameter in named})),
+            ("two parameters have the same name", len({name for name, _ in named})),
+        ):
+            if count < len(named):
+                raise ValueError(f"{title}: {what}")
         by_dtype: dict[Any, list[tuple[str, Tensor]]] = {}
         for name, parameter in named:
-            if not parameter.is_leaf or not parameter.requires_grad:
-                raise ValueError(f"{type(self).__name__}: {name} is not a leaf that requires a gradient")
+            if not parameter.is_leaf or parameter.dtype.kind not in "fc":
+                raise ValueError(f"{title}: {name} is not a leaf tensor of floating numbers")
             by_dtype.setdefault(parameter.dtype, []).append((name, parameter))
+        if not any(parameter.requires_grad for _, parameter in named):
+            raise ValueError(f"{title}: none of the {len(named)} parameters requires a gradient")
         self._groups = [_Group(members, dtype, len(self._slots)) for dtype, members in by_dtype.items()]
 
     def step(self) -> None:
@@ -104,17 +126,19 @@ class Optimizer:
 
         Raises:
             NonFiniteError: if a gradient holds NaN or infinity; no parameter and no state is changed then.
+            ValueError: if a gradient, or data that was replaced, has another shape than the parameter had.
         """
         for group in self._groups:
             group.adopt()
             group.gather()
         for group in self._groups:
             for part, number in group.runs():
-                self._update(
-                    group.flat[part], group.gradient[part], group.scratch[part], [slot[part] for slot in group.slots], number
-                )
+                slots = [slot[part] for slot in group.slots]
+                self._update(group.flat[part], group.gradient[part], group.scratch[part], slots, number)
 
-    def _update(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int) -> None:
+    def _update(
+        self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
+    ) -> None:
         """Update number `number` of the stretch `p`; may write to all arrays."""
         raise NotImplementedError
 
@@ -140,21 +164,29 @@ class Optimizer:
 
         Raises:
             KeyError: if entries are missing or unknown.
-            ValueError: if a shape differs.
+            ValueError: if a shape or kind of number differs.
         """
-        expected = self.state_dict()
-        missing, unknown = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
+        title, expected = type(self).__name__, self.state_dict()
+        missing = [name for name in expected if name not in state]
+        unknown = [str(name) for name in state if name not in expected]
         if missing or unknown:
-            raise KeyError(f"{type(self).__name__}: the state lacks {missing} and has unknown {unknown}")
+            raise KeyError(
+                f"{title}: the state lacks {', '.join(missing) or 'nothing'} and has unknown {', '.join(unknown) or 'nothing'}"
+            )
+        found = {}
         for key, value in expected.items():
-            if np.shape(state[key]) != np.shape(value):
-                raise ValueError(f"{type(self).__name__}: {key} has shape {np.shape(state[key])}, expected {np.shape(value)}")
-        self.lr = _checked("lr", state["lr"], 0)
+            array, kind = np.asarray(state[key]), "iu" if key.startswith("steps/") else "fciu"
+            if array.shape != np.shape(value):
+                raise ValueError(f"{title}: {key} has shape {array.shape}, expected {np.shape(value)}")
+            if array.dtype.kind not in kind or not np.can_cast(array.dtype, np.asarray(value).dtype, "same_kind"):
+                raise ValueError(f"{title}: {key} has dtype {array.dtype}, expected {np.asarray(value).dtype}")
+            found[key] = array.astype(np.asarray(value).dtype)
+        self.lr = _checked("lr", float(found["lr"]), 0)
         for group in self._groups:
             for i, name in enumerate(group.names):
-                group.steps[i] = int(state[f"steps/{name}"])
+                group.steps[i] = found[f"steps/{name}"]
                 for label, slot in zip(self._slots, group.slots, strict=True):
-                    slot[group.slices[i]] = np.asarray(state[f"{label}/{name}"]).reshape(-1)
+                    slot[group.slices[i]] = found[f"{label}/{name}"].reshape(-1)
 
 
 class SGD(Optimizer):
@@ -165,7 +197,9 @@ class SGD(Optimizer):
         self._slots = ("momentum",) if momentum else ()
         super().__init__(parameters, lr)
 
-    def _update(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int) -> None:
+    def _update(
+        self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
+    ) -> None:
         for velocity in slots:
             velocity *= self.momentum
             velocity += g
@@ -187,10 +221,12 @@ class Adam(Optimizer):
         eps: float = 1e-8,
     ) -> None:
         self.betas = (_checked("betas", betas[0], 0, 1), _checked("betas", betas[1], 0, 1))
-        self.eps = _checked("eps", eps, 0)
+        self.eps = _checked("eps", eps, 0, above=True)
         super().__init__(parameters, lr)
 
-    def _update(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int) -> None:
+    def _update(
+        self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
+    ) -> None:
         (mean, mean_square), (beta1, beta2) = slots, self.betas
         mean *= beta1
         np.multiply(g, 1 - beta1, scratch)
@@ -215,10 +251,12 @@ class Adadelta(Optimizer):
 
     def __init__(self, parameters: Parameters, lr: float = 1.0, rho: float = 0.95, eps: float = 1e-6) -> None:
         self.rho = _checked("rho", rho, 0, 1)
-        self.eps = _checked("eps", eps, 0)
+        self.eps = _checked("eps", eps, 0, above=True)
         super().__init__(parameters, lr)
 
-    def _update(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int) -> None:
+    def _update(
+        self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
+    ) -> None:
         mean_square, mean_square_update = slots
         np.multiply(g, g, out=scratch)
         scratch *= 1 - self.rho
@@ -237,11 +275,11 @@ class Adadelta(Optimizer):
 
 
 def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
-    """Scales all gradients together so that their norm, over all entries, is at most `max_norm`.
+    """Scales all gradients together so that their norm, over all entries, is at most `max_norm`. As PyTorch's.
 
     Args:
         parameters: tensors, or (name, tensor) pairs; those without a gradient are passed over.
-        max_norm: above zero.
+        max_norm: at least zero; infinity to measure the norm alone.
 
     Returns:
         The norm before clipping.
@@ -249,24 +287,43 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
     Raises:
         NonFiniteError: if a gradient holds NaN or infinity; nothing is scaled then.
     """
-    max_norm = _checked("max_norm", max_norm, 0)
-    named = [(name, p) for name, p in (_named(i, entry) for i, entry in enumerate(parameters)) if p.grad is not None]
-    norm = float(np.sqrt(sum(float(np.vdot(p.grad, p.grad).real) for _, p in named)))
-    if not np.isfinite(norm):
+    if not max_norm >= 0:
+        raise ValueError(f"max_norm is {max_norm}, expected a number of at least 0")
+    unique = {id(p): (name, p) for name, p in _all_named("clip_grad_norm", parameters) if p.grad is not None}
+    named = [(name, _gradient(parameter)) for name, parameter in unique.values()]
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = math.sqrt(sum(float(np.vdot(gradient, gradient).real) for _, gradient in named))
+    if not 1e-12 < norm < math.inf:  # squares may have overflowed, or vanished
         _check_finite(named)
-        norm = float(np.sqrt(sum(np.square(np.abs(_gradient(p).astype(np.float64))).sum() for _, p in named)))
-    if norm > max_norm:
-        for _, parameter in named:
-            gradient = _gradient(parameter)
-            np.multiply(gradient, max_norm / (norm + 1e-6), out=gradient, casting="same_kind")
+        norm = _scaled_norm([gradient for _, gradient in named])
+    scale = max_norm / (norm + 1e-6)
+    if scale < 1:
+        for _, gradient in named:
+            np.multiply(gradient, scale, out=gradient, casting="same_kind")
     return norm
 
 
-def _named(position: int, entry: Any) -> tuple[str, Tensor]:
-    name, parameter = entry if isinstance(entry, tuple) else (None, entry)
-    if not isinstance(parameter, Tensor):
-        raise TypeError(f"parameter number {position} is a {type(parameter).__name__}, expected a Tensor")
-    return name or f"{parameter.name or 'parameter'} (number {position})", parameter
+def _scaled_norm(arrays: list[np.ndarray]) -> float:
+    """The norm over all entries, divided by the largest before they are squared."""
+    largest = max((float(np.abs(array).max(initial=0)) for array in arrays), default=0.0)
+    if largest == 0:
+        return 0.0
+    squares = (np.square(np.abs(array).astype(np.float64) / largest).sum() for array in arrays)
+    return largest * math.sqrt(sum(map(float, squares)))
+
+
+def _all_named(title: str, parameters: Any) -> list[tuple[str, Tensor]]:
+    """(name, parameter) for each entry; unnamed ones are called by their own name and their position."""
+    if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
+        kind = type(parameters).__name__
+        raise TypeError(f"{title}: expected tensors in a list or the like, such as model.parameters(), got a {kind}")
+    found = []
+    for position, entry in enumerate(parameters):
+        name, parameter = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
+        if not isinstance(parameter, Tensor):
+            raise TypeError(f"{title}: parameter number {position} is a {type(parameter).__name__}, expected a Tensor")
+        found.append((name or f"{parameter.name or 'parameter'} (number {position})", parameter))
+    return found
 
 
 def _gradient(parameter: Tensor) -> np.ndarray:
@@ -274,23 +331,26 @@ def _gradient(parameter: Tensor) -> np.ndarray:
     return parameter.grad
 
 
-def _check_finite(named: Iterable[tuple[str, Tensor]]) -> None:
+def _check_shape(name: str, what: str, array: Any, expected: tuple[int, ...]) -> None:
+    if np.shape(array) != expected:
+        raise ValueError(f"{name}: {what} has shape {np.shape(array)}, expected {expected}")
+
+
+def _check_finite(named: Iterable[tuple[str, np.ndarray]]) -> None:
     """Raises NonFiniteError naming the parameters whose gradients are not finite."""
     faults = []
-    for name, parameter in named:
-        if parameter.grad is None:
-            continue
-        wrong = ~np.isfinite(parameter.grad)
+    for name, gradient in named:
+        wrong = ~np.isfinite(gradient)
         if wrong.any():
             first = tuple(int(i) for i in np.argwhere(wrong)[0])
-            value = parameter.grad[first]
-            faults.append(f"{name} {parameter.shape}: {wrong.sum()} entries, the first {value} at {first}")
+            count = np.count_nonzero(wrong)
+            faults.append(f"{name} {gradient.shape}: {count} entries, the first {gradient[first]} at {first}")
     if faults:
         raise NonFiniteError("gradients are not finite, nothing was updated: " + "; ".join(faults))
 
 
-def _checked(name: str, value: float, low: float, below: float | None = None) -> float:
-    if not (np.isfinite(value) and value >= low and (below is None or value < below)):
+def _checked(name: str, value: float, low: float, below: float | None = None, *, above: bool = False) -> float:
+    if not (math.isfinite(value) and (value > low if above else value >= low) and (below is None or value < below)):
         upper = "" if below is None else f" and below {below}"
-        raise ValueError(f"{name} is {value}, expected a number of at least {low}{upper}")
+        raise ValueError(f"{name} is {value}, expected a number {'above' if above else 'of at least'} {low}{upper}")
     return float(value)
