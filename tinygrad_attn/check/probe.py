@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.check.numeric import STEP, Slope, complex_slope, slope
+from tinygrad_attn.check.numeric import EPSILON, STEP, Slope, complex_slope, slope
 from tinygrad_attn.check.objective import Objective
 
 
@@ -85,7 +85,8 @@ class Probe:
         spread = 0.0
         for _ in range(3):
             nearby = [
-                array * (1 + rng.integers(-4, 5, array.shape) * 2.0**-52) for array in self.objective.arrays
+                np.asarray(array * (1 + rng.integers(-4, 5, array.shape) * EPSILON))
+                for array in self.objective.arrays
             ]
             moved = self.objective.gradient(nearby)[which]
             spread = max(
@@ -102,7 +103,8 @@ class Probe:
         return float(complex(self.objective.value(arrays)).imag / STEP)
 
     def _moved(self, direction: Sequence[np.ndarray], distance: Any) -> list[np.ndarray]:
-        return [array + distance * d for array, d in zip(self.objective.arrays, direction, strict=True)]
+        pairs = zip(self.objective.arrays, direction, strict=True)
+        return [np.asarray(array + distance * d) for array, d in pairs]
 
     def _complex_value(self, arrays: Sequence[np.ndarray]) -> complex:
         try:
