@@ -15,9 +15,9 @@ from tinygrad_attn.errors import DataError
 from tinygrad_attn.train import ConfigError, Prediction, load_run
 
 _DESCRIPTION = """\
-Print what a trained model makes of each input, one line for each. Without a text, lines are read from standard
-input as they come. An empty line stays empty. Symbols that the model does not know are read as <unk>, and named
-on standard error.
+Print what a trained model makes of each input, one line for each. Without a text, lines are read from
+standard input as they come. An empty line stays empty. Symbols that the model does not know are read as
+<unk>, and named on standard error.
 
   tinygrad-attn predict runs/reverse "1 2 3 4"
   tinygrad-attn predict runs/words --beam 5 <words.txt

@@ -26,8 +26,8 @@ from tinygrad_attn.train.config import describe_settings
 from tinygrad_attn.train.figures import example_of_length
 
 _DESCRIPTION = """\
-Train a model: on the toy tasks copy or reverse (digits, lengths 1 to 10), or on a file of pairs, UTF-8 text with
-one source<TAB>target a line. Everything about the run is kept in one folder.
+Train a model: on the toy tasks copy or reverse (digits, lengths 1 to 10), or on a file of pairs, UTF-8 text
+with one source<TAB>target a line. Everything about the run is kept in one folder.
 
   tinygrad-attn train reverse
   tinygrad-attn train copy --attention scaled --query current --cell lstm --out runs/luong
@@ -119,7 +119,7 @@ def _settings(data: Dataset, given: dict[str, Any]) -> tuple[ModelConfig, Traini
 
 
 def _resumed(arguments: argparse.Namespace, settings: dict[str, Any], shown: bool | None) -> Result:
-    """The run in the folder, trained to its end. ConfigError if the command line wants it otherwise than it is."""
+    """The run in the folder, trained to its end; ConfigError if the command line wants another one."""
     if arguments.out is None:
         raise ConfigError("--resume needs --out with the folder of the run")
     if arguments.overwrite:

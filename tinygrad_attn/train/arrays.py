@@ -13,11 +13,11 @@ import numpy as np
 from tinygrad_attn.errors import CheckpointError
 
 _KEY = "tinygrad_attn"
-"""The one entry of the file's metadata. Several would come in an order that changes from process to process."""
+"""The one entry of the file's metadata. Several would come in an order that changes with the process."""
 
 
 def pack(arrays: Mapping[str, np.ndarray], note: Mapping[str, Any]) -> bytes:
-    """The content of a safetensors file of `arrays`, with `note` (plain JSON) and a digest of both as metadata."""
+    """A safetensors file of `arrays`, with `note` (plain JSON) and a digest of both in its metadata."""
     from safetensors.numpy import save
 
     text = json.dumps(note, sort_keys=True, allow_nan=False)

@@ -62,8 +62,8 @@ class Checkpoints:
     def load(self, message: Callable[[str], None]) -> Checkpoint | None:
         """The newest checkpoint; where that is damaged, a message and the one before. None if there are none.
 
-        Generations that turned out to be damaged are removed. Raises CheckpointError, naming the newest file, if none
-        is whole or it belongs to another run.
+        Damaged generations are then removed. Raises CheckpointError, naming the newest file, if none is
+        whole and of this run.
         """
         files = self.files()
         first: CheckpointError | None = None

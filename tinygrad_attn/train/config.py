@@ -115,8 +115,8 @@ class ModelConfig(_Checked):
         super().__post_init__()
         if self.attention in ("dot", "scaled") and self.hidden % 2:
             raise ConfigError(
-                f"hidden is {self.hidden}, expected an even number: {self.attention} attention needs annotations "
-                "(two directions of half the width) as wide as the state"
+                f"hidden is {self.hidden}, expected an even number: {self.attention} attention needs "
+                "annotations, of two directions of half the width, as wide as the state"
             )
         if self.input_feeding and self.query != "current":
             raise ConfigError("input_feeding needs query current, which has the state that is fed")
@@ -128,7 +128,8 @@ class ModelConfig(_Checked):
     def build(self, source_size: int, target_size: int, rng: np.random.Generator) -> Seq2Seq:
         """The model with initial values from `rng`, which dropout draws from later.
 
-        Dot products compare state and annotation directly, so there each direction of the encoder has half the width.
+        Dot products compare state and annotation directly, so there each direction of the encoder has half
+        the width.
         """
         model = Seq2Seq(
             source_size,
@@ -216,7 +217,7 @@ def default_settings(data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
             ModelConfig(embedding=64, hidden=192, attention_size=128),
             TrainingConfig(minutes=10.0, evaluate_every=1000, log_every=100),
         )
-    return ModelConfig(), TrainingConfig(steps=2500, lr=5e-3, evaluate_every=100)
+    return ModelConfig(), TrainingConfig(steps=3000, lr=1e-3, evaluate_every=100)
 
 
 def _fields(kind: Any) -> tuple[Field[Any], ...]:

@@ -20,8 +20,11 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The figures of one evaluation. Sums over tokens or sequences are divided once, at the end, so that they do not
-    depend on how the set is cut into batches; padding never counts."""
+    """The figures of one evaluation.
+
+    Sums over tokens or sequences are divided once, at the end, so that they do not depend on how the set is
+    cut into batches; padding never counts.
+    """
 
     sequences: int
     tokens: int
@@ -33,9 +36,9 @@ class Evaluation:
     exact_match: float
     """Share of the sources whose greedy output equals a reference as a whole."""
     token_error_rate: float
-    """Edit distance between greedy output and nearest reference, summed, by the length of these references, summed."""
+    """Edit distances of greedy output and nearest reference, summed, by the summed length of the latter."""
     alignment_weight: float | None = None
-    """Mean weight on the source position that an output symbol comes from, where that is known (toy tasks)."""
+    """Mean weight on the source position that an output symbol comes from, where known (toy tasks)."""
     alignment_accuracy: float | None = None
     """Share of output symbols whose largest weight lies on that position."""
 
@@ -126,13 +129,13 @@ def _teacher_forced(model: Seq2Seq, batch: Batch) -> tuple[float, np.ndarray, np
 
 
 def true_sources(task: str, batch: Batch) -> np.ndarray:
-    """The source position that each target symbol comes from (B, N - 1); beyond a row's end it means nothing."""
+    """The source position that each target symbol comes from (B, N - 1); of no meaning beyond a row's end."""
     steps = np.tile(np.arange(batch.source.shape[1]), (len(batch), 1))
     return TASKS[task](steps, batch.lengths)
 
 
 def _on_true_source(weights: np.ndarray, truth: np.ndarray, batch: Batch) -> tuple[float, int]:
-    """(summed weight on the true position, times that it is the largest) over the content symbols of a batch."""
+    """(summed weight on the true position, times that it is the largest) over the symbols of a batch."""
     inside = np.arange(truth.shape[1]) < batch.lengths[:, None]  # (B, N - 1)
     weights = weights[:, : truth.shape[1]]  # without the step of EOS
     on_source = np.take_along_axis(weights, truth[:, :, None], axis=2)[:, :, 0]

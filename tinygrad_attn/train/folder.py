@@ -100,7 +100,7 @@ class RunFolder:
         return folder
 
     def config(self) -> RunConfig:
-        """The settings of the run. Raises CheckpointError if there is no run, or its `config.json` is damaged."""
+        """The settings of the run. Raises CheckpointError if there is none, or `config.json` is damaged."""
         content = self._read_json(_CONFIG)
         if not isinstance(content, Mapping) or content.get("format") != FORMAT:
             raise CheckpointError(f"{self.path / _CONFIG}: not the settings of a run ({FORMAT!r})")

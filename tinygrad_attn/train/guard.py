@@ -19,7 +19,7 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 
 class Interruption:
-    """Within a `with` block, Ctrl-C is noted in `requested` instead of raised; a second one is raised at once.
+    """Within a `with` block, Ctrl-C is noted in `requested` instead of raised; a second one raises at once.
 
     So a step is finished and saved. Outside the main thread, where signals cannot be caught, nothing changes.
     """

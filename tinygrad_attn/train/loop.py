@@ -25,7 +25,7 @@ from tinygrad_attn.train.progress import ProgressBar
 from tinygrad_attn.train.schedule import learning_rate, progress_at
 
 CHECKPOINT_SECONDS = 60.0
-"""A checkpoint is written at every evaluation, and between evaluations when the last one is older than this."""
+"""A checkpoint is written at every evaluation, and in between once the last one is older than this."""
 
 Message = Callable[[str], None]
 
@@ -110,7 +110,7 @@ def resume(
     progress: bool | None = None,
     message: Message = print,
 ) -> Result:
-    """Go on with the run in the folder `out` from its last checkpoint, bit for bit as if it had not been interrupted.
+    """Go on with the run in the folder `out` from its last checkpoint, bit for bit as if never interrupted.
 
     A run that has ended is not trained further; its result comes back.
 

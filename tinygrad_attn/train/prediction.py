@@ -45,7 +45,7 @@ class Predictor:
         Args:
             source: symbols; unknown ones are read as `<unk>`.
             beam: candidates kept at a time; 1 is greedy.
-            max_length: the most symbols of the output with its end; by default 100, or three times the source.
+            max_length: the most symbols of the output with its end; by default 100, or 3 times the source.
         """
         ids = self.source_vocabulary.encode(source)[None]
         limit = max(100, 3 * len(source)) if max_length is None else max_length

@@ -27,7 +27,7 @@ def spelled(vocabulary: Vocabulary, ids: Iterable[int]) -> Symbols:
 def nearest_reference(
     output: Sequence[Hashable], references: Sequence[Sequence[Hashable]]
 ) -> tuple[int, int]:
-    """(edit distance, length) of the reference that `output` is nearest to; of several as near, the longest."""
+    """(edit distance, length) of the reference nearest to `output`; of equally near ones, the longest."""
     if tuple(output) in {tuple(reference) for reference in references}:
         return 0, len(output)
     distance, length = min((edit_distance(output, reference), -len(reference)) for reference in references)

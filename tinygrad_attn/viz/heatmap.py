@@ -19,9 +19,10 @@ _CELL, _MOST = 0.34, 12.0  # inches: a cell, and the longest side of the matrix
 def heatmap(
     weights: Any, source: Sequence[str], target: Sequence[str], *, title: str | None = None
 ) -> Picture:
-    """The matrix of weights, source tokens on x, target tokens on y, grey from 0 (black) to 1 (white) as in
-    Bahdanau et al. 2015, figure 3. Entries below 0 or above 1, such as those of ∂loss/∂α, are drawn from blue over
-    white to red instead, with a scale.
+    """The weights as a picture: source tokens on x, target tokens on y, grey from 0 (black) to 1 (white).
+
+    As in Bahdanau et al. 2015, figure 3. Entries below 0 or above 1, such as those of ∂loss/∂α, are drawn
+    from blue over white to red instead, with a scale.
 
     Args:
         weights: (len(target), len(source)), an array or a Tensor: row i holds α of output token i.

@@ -24,7 +24,7 @@ def _visible(character: str) -> str:
         return chr(0x2400 + number)  # Unicode's pictures of the control characters
     if number == 0x7F:
         return "␡"
-    # Other controls, marks that change the direction of what follows, halves of pairs, and no characters at all.
+    # Other controls, marks that turn the direction of what follows, halves of pairs, no characters at all.
     if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp") and number != 0x200D:
         return "\ufffd"
     return character
@@ -33,8 +33,8 @@ def _visible(character: str) -> str:
 def checked_weights(weights: Any, source: Sequence[str], target: Sequence[str], name: str) -> np.ndarray:
     """`weights` as a float array (target, source).
 
-    Raises ValueError, naming the function `name`, unless there is a row for each target token, a column for each
-    source token, and every entry is a finite number; TypeError for tokens that are no sequences of strings.
+    Raises ValueError, naming the function `name`, unless there is a row for each target token, a column for
+    each source token, and every entry is a finite number; TypeError for tokens that are not strings.
     """
     array = np.asarray(weights.data if isinstance(weights, Tensor) else weights)
     if array.dtype.kind not in "fiub":
@@ -46,8 +46,8 @@ def checked_weights(weights: Any, source: Sequence[str], target: Sequence[str], 
             raise ValueError(f"{name}: {side} is empty, expected at least one token")
     if array.shape != (len(target), len(source)):
         raise ValueError(
-            f"{name}: weights have shape {array.shape}, expected ({len(target)}, {len(source)}): a row for each of the "
-            f"{len(target)} target tokens, a column for each of the {len(source)} source tokens"
+            f"{name}: weights have shape {array.shape}, expected ({len(target)}, {len(source)}), "
+            "a row for each target token and a column for each source token"
         )
     if not np.isfinite(array).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])

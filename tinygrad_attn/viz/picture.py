@@ -21,7 +21,7 @@ if TYPE_CHECKING:
             """The picture as SVG text: the same text for the same picture."""
 
         def save(self, path: str | os.PathLike[str]) -> None:
-            """Write the picture to `path`, as SVG, PNG or PDF by its ending. Raises ValueError for another."""
+            """Write the picture to `path`, as SVG, PNG or PDF by its ending; ValueError for another."""
 
 
 _METADATA: dict[str, dict[str, Any]] = {
@@ -92,7 +92,7 @@ def _picture_class() -> Any:
             return self._rendered("svg").decode()
 
         def save(self, path: str | os.PathLike[str]) -> None:
-            """Write the picture to `path`, as SVG, PNG or PDF by its ending. Raises ValueError for another."""
+            """Write the picture to `path`, as SVG, PNG or PDF by its ending; ValueError for another."""
             kind = Path(path).suffix.lower().removeprefix(".")
             if kind not in _METADATA:
                 raise ValueError(
