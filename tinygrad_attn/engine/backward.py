@@ -134,7 +134,12 @@ def walk(
         for slot, x in enumerate(node._inputs):
             if not isinstance(x, Tensor) or not (x._tracked if on_path is None else x in on_path):
                 continue
-            g_x = vjps[slot](g, y, *given, **static) if pulled is None else pulled[slot]
+            if pulled is not None:
+                g_x = pulled[slot]
+            elif static:
+                g_x = vjps[slot](g, y, *given, **static)
+            else:  # without a dict: that is quicker
+                g_x = vjps[slot](g, y, *given)
             if g_x is None:
                 continue
             if x._number > node._number or (create_graph and x.data is not node._arrays[slot]):

@@ -78,7 +78,8 @@ class Primitive:
         if len(inputs) > self._most:
             raise TypeError(_too_many(self, len(inputs)))
         try:
-            value = self.forward(*arrays, **static)
+            # Without a dict where there are no settings: that is quicker.
+            value = self.forward(*arrays, **static) if static else self.forward(*arrays)
         except (ValueError, TypeError, IndexError) as error:
             named = _named(error, self.name)
             if named is error:
