@@ -70,13 +70,15 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
     step = STEPS[cell]
     batch, length, _ = x.shape
     size = weights[1].shape[1]
+    held = _held(mask)
     columns = np.ascontiguousarray(x.transpose(1, 2, 0))  # (T, I, B)
+    if held is not None:
+        columns = np.where(held[:, 0], 0, columns)  # not even NaN passes from a pad
     from_input = np.empty((length, 2, len(weights[0]), batch), x.dtype)
     np.matmul(weights[0], columns, out=from_input[:, 0])
     np.matmul(weights[4], columns[::-1], out=from_input[:, 1])
     from_input += _pair(weights[2], weights[6])[:, :, None]
     w, b = _pair(weights[1], weights[5]), _pair(weights[3], weights[7])[:, :, None]
-    held = _held(mask)
     buffers = steps.Buffers(step, length, (2,), size, batch, x.dtype)
     buffers.start()
     state, kept = buffers.state, buffers.kept
