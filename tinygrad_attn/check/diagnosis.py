@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -43,23 +44,26 @@ def _of_entry(comparison: Comparison, which: int, place: int) -> str:
 def _of_whole(comparison: Comparison, which: int, wrong: int) -> str:
     analytic, numeric = comparison.analytic[which], comparison.numeric[which]
     shape = comparison.objective.arrays[which].shape
+    off = float(np.abs(analytic - numeric).max())
     if not analytic.any():
         if comparison.order == 2:
             return "zero: the second derivative is cut off (a rule that works on .data instead of tensors?)"
         return "zero: a rule that returns zeros or nothing, or a value detached on the way (.data, .detach())"
-    if _alike(analytic, -numeric):
+    if _alike(analytic, -numeric, off):
         return "the sign is wrong: minus the right value everywhere"
     factor = float(analytic @ numeric / (numeric @ numeric)) if numeric.any() else 0.0
-    if factor and _alike(analytic, factor * numeric):
+    if factor and _alike(analytic, factor * numeric, off):
         return f"{factor:.10g} times the right value everywhere{_length_hint(factor, shape)}"
     if analytic.size == int(np.prod(shape, dtype=np.int64)):
-        rearranged = _rearranged(analytic.reshape(shape), numeric.reshape(shape))
+        rearranged = _rearranged(analytic.reshape(shape), numeric.reshape(shape), off)
         if rearranged:
             return rearranged
     for other, name in enumerate(comparison.objective.names):
         if other == which or comparison.objective.arrays[other].shape != shape:
             continue
-        if _alike(analytic, comparison.numeric[other]) and _alike(comparison.analytic[other], numeric):
+        if _alike(analytic, comparison.numeric[other], off) and _alike(
+            comparison.analytic[other], numeric, off
+        ):
             return f"exchanged with the gradient of {name}"
     if comparison.objective.ignores_upstream(which):
         return "does not depend on the upstream gradient: a rule that leaves out its factor g?"
@@ -72,26 +76,27 @@ def _of_whole(comparison: Comparison, which: int, wrong: int) -> str:
     )
 
 
-def _rearranged(analytic: np.ndarray, numeric: np.ndarray) -> str:
+def _rearranged(analytic: np.ndarray, numeric: np.ndarray, off: float) -> str:
     if analytic.ndim >= 2:
-        if analytic.shape[-1] == analytic.shape[-2] and _alike(np.swapaxes(analytic, -1, -2), numeric):
+        if analytic.shape[-1] == analytic.shape[-2] and _alike(np.swapaxes(analytic, -1, -2), numeric, off):
             return "transposed: the right values with the last two axes exchanged"
-        if analytic.ndim == 2 and _alike(analytic.reshape(analytic.shape[::-1]).T, numeric):
+        if analytic.ndim == 2 and _alike(analytic.reshape(analytic.shape[::-1]).T, numeric, off):
             return "transposed: the right values in the order of the transposed matrix"
     for axis in range(analytic.ndim):
-        if analytic.shape[axis] > 1 and _alike(np.flip(analytic, axis), numeric):
+        if analytic.shape[axis] > 1 and _alike(np.flip(analytic, axis), numeric, off):
             return f"reversed along axis {axis}"
     return ""
 
 
 def _length_hint(factor: float, shape: tuple[int, ...]) -> str:
     for axis, size in enumerate(shape):  # a factor of two has too many other reasons
-        if size > 2 and _alike(np.array([factor]), np.array([size])):
+        if size > 2 and math.isclose(factor, size):
             return f" ({size} is the length of axis {axis}: a sum for a mean?)"
-        if size > 2 and _alike(np.array([factor]), np.array([1 / size])):
+        if size > 2 and math.isclose(factor, 1 / size):
             return f" ({size} is the length of axis {axis}: a mean for a sum?)"
     return ""
 
 
-def _alike(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.abs(a - b).max(initial=0.0) <= _ALIKE * np.abs(b).max(initial=0.0))
+def _alike(a: np.ndarray, b: np.ndarray, off: float) -> bool:
+    """Whether they differ by much less than the `off` that is to be explained."""
+    return bool(np.abs(a - b).max(initial=0.0) <= min(_ALIKE * np.abs(b).max(initial=0.0), 1e-2 * off))

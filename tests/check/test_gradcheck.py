@@ -1,0 +1,642 @@
+"""`gradcheck`: what it accepts, what it finds, and that it leaves no trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import tinygrad_attn as ta
+
+NORMAL = np.random.default_rng(0).standard_normal
+
+
+def checked(fn: Any, *inputs: Any, **settings: Any) -> ta.GradcheckReport:
+    return ta.gradcheck(fn, inputs, raise_exception=False, **settings)
+
+
+def wrong(factor: float = 0.9) -> ta.Primitive:
+    """A square whose rule gives `factor` times the right gradient."""
+    return ta.Primitive("square", lambda x: x * x, lambda g, y, x: factor * 2 * g * x)
+
+
+METHODS = pytest.mark.parametrize("method", ["complex", "central"])
+
+
+# What is right passes
+
+
+@METHODS
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_right_function_passes(method: Any, order: int) -> None:
+    report = checked(
+        lambda s, W: ta.softmax(ta.tanh(s @ W)), NORMAL((2, 3)), NORMAL((3, 4)), method=method, order=order
+    )
+    assert report and report.passed and report.method == method
+    names = [(row.name, row.order) for row in report.rows]
+    assert names == [("s", 1), ("W", 1), ("s", 2), ("W", 2), ("upstream", 2)][: 2 if order == 1 else 5]
+    assert report.relative_error <= (1e-14 if method == "complex" else 1e-9)
+    assert all(row.checked == row.size and row.verdict == "ok" for row in report.rows)
+
+
+@METHODS
+def test_a_product_of_a_hundred_factors(method: Any) -> None:
+    def fn(x: ta.Tensor) -> ta.Tensor:
+        for _ in range(100):
+            x = ta.tanh(x * 1.1)
+        return x
+
+    assert checked(fn, NORMAL(3), method=method)
+
+
+def test_results_in_collections() -> None:
+    class Pair(NamedTuple):
+        first: Any
+        second: Any
+
+    @dataclass
+    class Held:
+        value: Any
+        mask: np.ndarray
+
+    def fn(x: ta.Tensor) -> Any:
+        held = Held(ta.exp(x), np.ones(3, bool))
+        return Pair(x * 2, [x.sum(), None]), {"held": held, "ids": x > 0}
+
+    report = checked(fn, NORMAL(3), order=2)
+    assert report
+    assert [row.name for row in report.rows][1:] == ["x", *(f"upstream {i}" for i in range(3))]
+
+
+def test_everything_that_floats_is_checked_and_the_rest_handed_on() -> None:
+    seen = {}
+
+    def fn(x: Any, ids: Any, mask: Any, power: Any, scale: Any, text: Any) -> Any:
+        seen.update(ids=ids, mask=mask, power=power, text=text)
+        return ta.where(mask, x[ids] ** power, 0.0) * scale
+
+    ids, mask = ta.Tensor([0, 0, 1]), np.array([True, False, True])
+    report = checked(fn, NORMAL(2), ids, mask, 2, 3.0, "text")
+    assert report and [row.name for row in report.rows] == ["x", "scale"]
+    assert seen["ids"] is ids and seen["mask"] is mask and seen["power"] == 2 and seen["text"] == "text"
+
+
+def test_names_come_from_tensors_then_from_the_function() -> None:
+    x, y = ta.Tensor(NORMAL(2), name="s"), ta.Tensor(NORMAL(2))
+    assert [row.name for row in checked(lambda a, b: a * b, x, y).rows] == ["s", "b"]
+    assert [row.name for row in checked(ta.mul, NORMAL(2), NORMAL(2)).rows] == ["input 0", "input 1"]
+    assert [row.name for row in checked(lambda s, b: s * b, y, x).rows] == ["s", "s (2)"]
+
+
+def test_one_input_needs_no_tuple() -> None:
+    assert ta.gradcheck(ta.exp, ta.Tensor([1.0, 2.0]))
+    assert ta.gradcheck(ta.exp, np.array([1.0, 2.0]))
+
+
+class Affine(ta.nn.Module):
+    def __init__(self, dtype: Any = np.float64) -> None:
+        rng = np.random.default_rng(3)
+        self.inner = ta.nn.Linear(3, 2, dtype=dtype, rng=rng)
+        self.scale = ta.Tensor(rng.standard_normal(2).astype(dtype), requires_grad=True)
+
+    def forward(self, x: Any) -> ta.Tensor:
+        return self.inner(x) * self.scale
+
+    def loss(self, x: Any) -> ta.Tensor:
+        return self(x).sum()
+
+
+@pytest.mark.parametrize(
+    ("make_fn", "with_module"),
+    [
+        (lambda module: lambda m, x: m(x), True),
+        (lambda module: module, False),
+        (lambda module: module.loss, False),
+    ],
+    ids=["as input", "as function", "its method"],
+)
+def test_parameters_of_modules_are_checked_by_name(make_fn: Any, with_module: bool) -> None:
+    module = Affine()
+    inputs = [module, NORMAL((4, 3))] if with_module else [NORMAL((4, 3))]
+    report = checked(make_fn(module), *inputs, order=2)
+    assert report
+    names = {row.name for row in report.rows if row.order == 1}
+    assert names == {"inner.weight", "inner.bias", "scale", "x"}
+
+
+def test_two_modules_are_told_apart() -> None:
+    one, two = ta.nn.Linear(3, 2), ta.nn.Linear(3, 2)
+    names = [row.name for row in checked(lambda a, b, x: a(x) * b(x), one, two, NORMAL((1, 3))).rows]
+    assert names == ["a.weight", "a.bias", "b.weight", "b.bias", "x"]
+
+
+def test_a_shared_parameter_is_one() -> None:
+    module = Affine()
+    report = checked(lambda a, b, x: a(x) * b(x), module, module, NORMAL((1, 3)))
+    assert report and len(report.rows) == 4
+
+
+def test_no_output_depends_on_an_input() -> None:
+    report = checked(lambda x: ta.Tensor([1.0, 2.0]), NORMAL(2), order=2)
+    assert report and "no output depends" in str(report)
+
+
+# Shapes and memory at the edges
+
+
+def test_a_view_of_the_input() -> None:
+    x = NORMAL((3, 4))
+    assert checked(lambda x: x.T[1:], x, order=2)
+    assert checked(lambda x: x, x, order=2)
+
+
+def test_a_scalar_function_of_a_0d_tensor() -> None:
+    for fn in (ta.exp, lambda x: x, lambda x: x * x.sum(), lambda x: ta.Tensor(2.0) * x):
+        assert checked(fn, ta.Tensor(0.3), order=2)
+
+
+def test_an_empty_tensor() -> None:
+    report = checked(lambda x, b: x * 2 + b, np.zeros((0, 3)), NORMAL(3), order=2)
+    assert report and [row.checked for row in report.rows if row.order == 1] == [0, 3]
+
+
+def test_an_input_repeated_twice_is_two_inputs() -> None:
+    x = ta.Tensor(NORMAL(3), requires_grad=True)
+    report = checked(lambda a, b: a * a * b, x, x)
+    assert report and len(report.rows) == 2
+    assert "shared memory" in str(report)
+
+
+def test_a_zero_stride_input() -> None:
+    x = np.broadcast_to(NORMAL((1, 3)), (4, 3))
+    report = checked(lambda x: x * x, x, order=2)
+    assert report and "overlap" in str(report)
+    assert report.rows[0].checked == 12
+
+
+def test_views_of_one_array() -> None:
+    memory = NORMAL(6)
+    report = checked(lambda a, b: a * b, memory[:4], memory[2:])
+    assert report and "shared memory: b and a" in str(report)
+
+
+# Nothing is changed
+
+
+def state(thing: Any) -> tuple[Any, ...]:
+    return (
+        id(thing.data),
+        thing.data.tobytes(),
+        thing.data.dtype,
+        None if thing.grad is None else thing.grad.tobytes(),
+        thing.requires_grad,
+        thing.name,
+        thing._number,
+    )
+
+
+@METHODS
+@pytest.mark.parametrize("raises_at", [None, 1, 2, 7])
+def test_nothing_of_the_caller_is_changed(method: Any, raises_at: int | None) -> None:
+    module = Affine(np.float32)
+    module.scale.requires_grad = False
+    module.inner.weight.grad = np.ones((2, 3), np.float32)
+    x = ta.Tensor(NORMAL((4, 3)).astype(np.float32), requires_grad=True)
+    x.grad = np.full((4, 3), 2.0, np.float32)
+    plain = NORMAL(2)
+    things = [x, *module.parameters()]
+    before, memory = [state(thing) for thing in things], plain.tobytes()
+    calls = 0
+
+    def fn(m: Any, x: Any, plain: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        m.eval()
+        result = m(x) * plain
+        result.sum().backward(retain_graph=True)  # leaves .grad behind
+        if calls == raises_at:
+            raise KeyError("half-way")
+        return result
+
+    with ta.no_grad():
+        try:
+            report = checked(fn, module, x, plain, method=method)
+        except KeyError:
+            assert raises_at in (1, 2) or method == "central"
+        else:
+            # Raised at a step, it may pass for a function that complex numbers do not suit.
+            assert raises_at == 7 or report
+        assert not (x * 2).requires_grad  # still within no_grad
+    assert [state(thing) for thing in things] == before
+    assert plain.tobytes() == memory
+    assert module.training and module.inner.training
+    assert (x * 2).requires_grad
+
+
+def test_it_works_within_no_grad_and_explicit() -> None:
+    with ta.no_grad():
+        assert checked(lambda x: ta.softmax(x), NORMAL(3), order=2).rows[0].relative_error < 1e-14
+    with ta.explicit():
+        assert checked(lambda x: ta.softmax(x), NORMAL(3), order=2)
+
+
+def test_a_function_that_takes_gradients_itself() -> None:
+    def fn(x: ta.Tensor) -> ta.Tensor:
+        return ta.grad(ta.tanh(x).sum(), x, create_graph=True)[0]
+
+    assert checked(fn, NORMAL(3), order=2)
+
+
+def test_the_same_seed_gives_the_same_report() -> None:
+    x = NORMAL((3, 3))
+    assert str(checked(wrong(), x, rng=5)) == str(checked(wrong(), x, rng=5))
+    assert checked(wrong(), x, rng=5).worst != checked(wrong(), x, rng=6).worst
+
+
+# What is wrong fails, and says how
+
+
+@METHODS
+def test_a_wrong_rule(method: Any) -> None:
+    square = wrong()
+    with pytest.raises(ta.GradcheckError) as caught:
+        ta.gradcheck(lambda x: square(ta.tanh(x)), [NORMAL((2, 3))], method=method)
+    report = caught.value.report
+    assert isinstance(caught.value, AssertionError) and not report
+    assert str(report) == str(caught.value)
+    worst = report.worst[0]
+    assert worst.relative_error == pytest.approx(0.1) and worst.verdict == "mismatch"
+    assert worst.analytic == pytest.approx(0.9 * worst.numeric)
+    assert report.rows[0].cause == "0.9 times the right value everywhere"
+    assert report.problems == ("the rule of square for its input number 0 is wrong",)
+    assert list(worst.index) == list(np.unravel_index(_largest(report), (2, 3)))
+
+
+def _largest(report: ta.GradcheckReport) -> int:
+    values = np.zeros((2, 3))
+    for entry in report.worst:
+        values[entry.index] = abs(entry.numeric)
+    return int(values.argmax())
+
+
+def test_one_wrong_entry_of_many() -> None:
+    def rule(g: Any, y: Any, x: Any) -> Any:
+        bump = np.zeros((4, 5))
+        bump[2, 3] = 1e-9
+        return g * (y + bump)
+
+    report = checked(ta.Primitive("exp", np.exp, rule), NORMAL((4, 5)))
+    assert [entry.index for entry in report.worst if not entry.passed] == [(2, 3)]
+    assert "1 of the 20 entries looked at differ" in report.rows[0].cause
+
+
+CAUSES = {
+    "sign": (lambda g, y, a, b: -g * b, "sign"),
+    "factor": (lambda g, y, a, b: 2.5 * g * b, "2.5 times"),
+    "sum for a mean": (lambda g, y, a, b: 3 * g * b, "3 is the length of axis 0"),
+    "zero": (lambda g, y, a, b: 0 * g * b, "zero"),
+    "transposed": (lambda g, y, a, b: ta.swapaxes(g * b, 0, 1), "transposed"),
+    "reversed": (lambda g, y, a, b: (g * b)[:, ::-1], "reversed along axis 1"),
+    "exchanged": (lambda g, y, a, b: g * a, "exchanged with the gradient of input 1"),
+    "ones": (lambda g, y, a, b: b + 0 * a, "does not depend on the upstream gradient"),
+}
+
+
+@pytest.mark.parametrize(("rule", "cause"), CAUSES.values(), ids=CAUSES)
+def test_causes(rule: Any, cause: str) -> None:
+    other = (lambda g, y, a, b: g * b) if "exchanged" in cause else (lambda g, y, a, b: g * a)
+    product = ta.Primitive("product", np.multiply, rule, other)
+    report = checked(product, NORMAL((3, 3)), NORMAL((3, 3)))
+    assert not report
+    assert cause in report.rows[0].cause and cause in str(report)
+
+
+def test_the_operation_at_fault_is_named_with_its_scope() -> None:
+    square = wrong()
+
+    def fn(x: ta.Tensor) -> ta.Tensor:
+        with ta.scope("decoder"), ta.scope("step 2"):
+            return ta.tanh(square(ta.exp(x)))
+
+    assert "the rule of square in decoder/step 2 for its input number 0 is wrong" in str(
+        checked(fn, NORMAL(3))
+    )
+
+
+def test_a_kernel_that_differs_from_its_definition() -> None:
+    def kernel_vjp(g: Any, y: Any, x: Any) -> Any:
+        return (g * (1 - y * y),)
+
+    good = ta.fused(lambda x: ta.tanh(x), lambda x: np.tanh(x), kernel_vjp, name="good")
+    bad = ta.fused(lambda x: ta.tanh(x), lambda x: np.tanh(1.01 * x), kernel_vjp, name="bad")
+    silent = ta.fused(lambda x: ta.tanh(x), lambda x: np.tanh(x), lambda g, y, x: (None,), name="silent")
+    assert checked(good, NORMAL(3), order=2)
+    assert "another" in str(checked(bad, NORMAL(3))) or "real part" in str(checked(bad, NORMAL(3)))
+    assert not checked(bad, NORMAL(3))
+    assert "zero" in checked(silent, NORMAL(3)).rows[0].cause
+
+
+def test_a_missing_rule() -> None:
+    half = ta.Primitive("product", np.multiply, lambda g, y, a, b: g * b, None)
+    report = checked(half, NORMAL(3), NORMAL(3))
+    assert not report
+    assert "product has no gradient rule for its input number 1" in str(report)
+    assert {row.verdict for row in report.rows} == {"not checked"}
+
+
+def test_a_gradient_of_the_wrong_shape() -> None:
+    flat = ta.Primitive("square", lambda x: x * x, lambda g, y, x: (2 * g * x)[:1])
+    report = checked(flat, NORMAL((2, 3)))
+    assert not report
+    assert "gradient of shape (1, 3), expected the input's shape (2, 3)" in str(report)
+
+
+def test_something_detached() -> None:
+    report = checked(lambda x: x.detach() * 2 + x * 0, NORMAL(3))
+    assert "detached" in report.rows[0].cause
+    assert not checked(lambda x: ta.Tensor(x.data) * 2, NORMAL(3))
+
+
+def test_a_cut_second_derivative() -> None:
+    cut = ta.Primitive("square", lambda x: x * x, lambda g, y, x: g * np.asarray(2 * ta.Tensor(x).detach()))
+    assert checked(cut, NORMAL(3))
+    report = checked(cut, NORMAL(3), order=2)
+    assert not report and "second derivative" in report.rows[1].cause
+    assert report.rows[0].passed
+
+
+def test_a_function_that_is_not_deterministic() -> None:
+    rng = np.random.default_rng(0)
+    report = checked(lambda x: x * rng.random(), NORMAL(3))
+    assert not report and "not deterministic" in str(report)
+    assert not checked(ta.nn.Dropout(0.5, rng=rng), NORMAL(30))
+
+
+def test_values_that_are_not_finite() -> None:
+    report = checked(ta.log, np.array([1.0, -1.0, 0.0]))
+    assert not report and "2 of the 3 entries of output 0 are not finite" in str(report)
+    report = checked(ta.sqrt, np.array([0.0, 1.0]))
+    assert not report and [entry.index for entry in report.worst if entry.verdict == "non-finite"] == [(0,)]
+
+
+def test_a_function_that_writes_to_its_input() -> None:
+    def fn(x: ta.Tensor) -> ta.Tensor:
+        y = x * 2
+        x.data[0] = 7.0
+        return y
+
+    x = NORMAL(3)
+    report = checked(fn, x)
+    assert not report and "writes to its input x in place" in str(report)
+    assert x[0] != 7.0
+
+
+# float32 (B19)
+
+
+def test_float32_is_converted_and_the_report_says_so() -> None:
+    x = np.array([1.1, 2.3], np.float32)
+    report = ta.gradcheck(lambda x: 100 * (x**2).sum(), (ta.Tensor(x),))
+    assert "float32: x converted to float64" in str(report)
+    assert report.relative_error < 1e-14
+    module = Affine(np.float32)
+    report = ta.gradcheck(module, NORMAL((2, 3)))
+    assert "float32: inner.weight, inner.bias, scale converted" in " ".join(report.notes) or "float32" in str(
+        report
+    )
+    assert module.scale.dtype == np.float32
+
+
+# Kinks (B22)
+
+
+@METHODS
+@pytest.mark.parametrize(
+    ("fn", "x", "at", "sides"),
+    [
+        (ta.relu, [0.0, 1.0, -1.0], [0], (0.0, 1.0)),
+        (ta.abs, [0.0, 1.0, -1.0], [0], (-1.0, 1.0)),
+        (lambda x: x.max(), [1.0, 1.0, -1.0], [0, 1], (0.0, 1.0)),
+        (lambda x: ta.maximum(x, 0.5), [0.5, 1.0], [0], (0.0, 1.0)),
+        (lambda x: ta.norm(x), [0.0, 0.0], [0, 1], (-1.0, 1.0)),
+    ],
+    ids=["relu", "abs", "max with a tie", "maximum", "norm of nothing"],
+)
+def test_a_kink_is_told_from_a_mismatch(method: Any, fn: Any, x: Any, at: Any, sides: Any) -> None:
+    report = checked(fn, np.array(x), method=method)
+    assert report
+    kinks = [entry for entry in report.worst if entry.verdict == "kink"]
+    assert sorted(entry.index[0] for entry in kinks) == at
+    for entry in kinks:
+        weight = max(abs(entry.left), abs(entry.right)) / max(map(abs, sides))
+        left, right = entry.left / weight, entry.right / weight
+        assert sorted([left, right]) == pytest.approx(list(sides)) or sorted(
+            [-left, -right]
+        ) == pytest.approx(list(sides))
+    assert "kink" in str(report) and "from the left" in str(report)
+    assert checked(fn, np.array(x) + 0.01 * np.arange(1, len(x) + 1), method=method).rows[0].verdict == "ok"
+
+
+@METHODS
+def test_a_wrong_slope_beside_a_kink_fails(method: Any) -> None:
+    relu = ta.Primitive(
+        "relu", lambda x: np.where(np.real(x) > 0, x, 0), lambda g, y, x: 0.9 * ta.where(np.real(x) > 0, g, 0)
+    )
+    report = checked(relu, np.array([0.0, 1.0, -1.0]), method=method)
+    assert not report
+    assert [entry.index for entry in report.worst if not entry.passed] == [(1,)]
+    assert "the rule of relu for its input number 0 is wrong" in str(report)
+
+
+@METHODS
+def test_a_value_outside_the_sides_of_a_kink_fails(method: Any) -> None:
+    relu = ta.Primitive(
+        "relu",
+        lambda x: np.where(np.real(x) > 0, x, 0),
+        lambda g, y, x: ta.where(np.real(x) > 0, g, -0.3 * g),
+    )
+    report = checked(relu, np.array([0.0]), method=method)
+    assert not report and "outside the one-sided derivatives" in str(report)
+
+
+def test_a_kink_nearby_is_none() -> None:
+    assert checked(ta.relu, np.array([1e-4, -1e-4]), method="central").rows[0].verdict == "ok"
+
+
+# Functions that complex numbers do not suit
+
+
+def not_analytic() -> dict[str, Any]:
+    def real(x: Any) -> Any:
+        return np.real(x.data if isinstance(x, ta.Tensor) else x)
+
+    def refuse(x: Any) -> Any:
+        if np.iscomplexobj(x):
+            raise TypeError("real numbers only")
+        return x * x
+
+    def cast(x: Any) -> Any:
+        return (np.asarray(x).astype(np.float64) if np.iscomplexobj(x) else x) ** 2
+
+    return {
+        "modulus": ta.Primitive("modulus", np.abs, lambda g, y, x: g * np.sign(real(x))),
+        "real part": ta.Primitive("part", lambda x: np.real(x) ** 2, lambda g, y, x: g * 2 * x),
+        "conjugate": ta.Primitive("conj", lambda x: np.conj(x) ** 2, lambda g, y, x: g * 2 * x),
+        "raises": ta.Primitive("refuse", refuse, lambda g, y, x: g * 2 * x),
+        "casts": ta.Primitive("cast", cast, lambda g, y, x: g * 2 * x),
+        "compares": ta.Primitive(
+            "compare", lambda x: np.where(np.imag(x) != 0, 0, x * x), lambda g, y, x: g * 2 * x
+        ),
+    }
+
+
+@pytest.mark.parametrize("fn", not_analytic().values(), ids=not_analytic())
+def test_it_falls_back_to_central_differences_and_says_so(fn: Any) -> None:
+    report = checked(fn, NORMAL((2, 3)))
+    assert report and report.method == "central"
+    assert "not complex-analytic" in str(report)
+    assert report.relative_error < 1e-9
+
+
+@pytest.mark.parametrize("name", not_analytic())
+def test_a_wrong_rule_does_not_hide_behind_the_fallback(name: str) -> None:
+    fn = not_analytic()[name]
+    rule = fn.vjps[0]
+    bad = ta.Primitive(name, fn.forward, lambda g, y, x: 1.001 * rule(g, y, x))
+    report = checked(bad, NORMAL((2, 3)))
+    assert not report
+    assert report.worst[0].relative_error == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_dependence_that_both_gradient_and_complex_step_miss() -> None:
+    """x · Re(x): the rules see a constant factor, and a complex step sees the same."""
+    report = checked(lambda x: x * np.real(x.data), NORMAL(3))
+    assert not report and report.method == "central"
+    assert report.rows[0].cause == "0.5 times the right value everywhere"
+
+
+def test_a_wrong_rule_of_an_analytic_function_stays_with_complex_steps() -> None:
+    report = checked(wrong(1 + 1e-10), NORMAL(3))
+    assert not report and report.method == "complex" and not report.notes
+
+
+# Rounding
+
+
+@METHODS
+def test_a_gradient_that_is_zero_but_for_rounding(method: Any) -> None:
+    report = checked(lambda x: ta.softmax(x).sum(), NORMAL((2, 5)), method=method)
+    assert report and report.rows[0].verdict in ("ok", "rounding")
+
+
+def test_a_zero_gradient_that_should_be_zero() -> None:
+    assert checked(lambda x: (x - x.mean()).sum(), NORMAL(5))
+
+
+def test_central_differences_at_many_scales() -> None:
+    for scale in (1e-6, 1e-3, 1.0, 1e3, 1e6):
+        report = checked(ta.log, scale * np.array([1.0, 1.7, 2.9]), method="central")
+        assert report and report.relative_error < 1e-8, scale
+
+
+# A sample of the entries
+
+
+def test_a_sample_of_entries() -> None:
+    x = NORMAL((20, 20))
+    report = checked(lambda x: ta.tanh(x) ** 2, x, entries=5, order=2)
+    assert report and {row.checked for row in report.rows} == {5} and report.rows[0].size == 400
+    assert "5 of 400" in str(report)
+
+
+@METHODS
+def test_what_a_sample_misses_shows_along_a_direction(method: Any) -> None:
+    def rule(g: Any, y: Any, x: Any) -> Any:
+        bump = np.ones((20, 20))
+        bump[7, 11] = 1.001
+        return g * y * bump
+
+    exp = ta.Primitive("exp", np.exp, rule)
+    report = checked(exp, NORMAL((20, 20)), entries=5, method=method)
+    assert not report
+    assert "direction" in str(report) or not report.rows[0].passed
+
+
+# Tolerances and wrong use
+
+
+def test_tolerances() -> None:
+    slightly = wrong(1 + 1e-6)
+    assert not checked(slightly, NORMAL(3))
+    assert checked(slightly, NORMAL(3), rtol=1e-5)
+    assert checked(slightly, NORMAL(3), atol=1e-4)
+    assert not checked(slightly, NORMAL(3), atol=1e-9)
+    assert not checked(slightly, NORMAL(3), rtol=0.0, method="central")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "forward"}, "method is 'forward'"),
+        ({"order": 3}, "order is 3"),
+        ({"entries": 0}, "entries is 0"),
+    ],
+)
+def test_wrong_settings(settings: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ta.gradcheck(ta.exp, [NORMAL(2)], **settings)
+
+
+def test_wrong_inputs_and_outputs() -> None:
+    with pytest.raises(ValueError, match="nothing to check"):
+        ta.gradcheck(lambda i: i, [np.arange(3)])
+    with pytest.raises(TypeError, match="complex128, expected real"):
+        ta.gradcheck(ta.exp, [np.ones(2, complex)])
+    with pytest.raises(TypeError, match="expected a function"):
+        ta.gradcheck(3, [NORMAL(2)])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="returned a ndarray, expected a floating Tensor"):
+        ta.gradcheck(lambda x: x.data, [NORMAL(2)])
+    with pytest.raises(TypeError, match="returned None"):
+        ta.gradcheck(lambda x: None, [NORMAL(2)])
+    with pytest.raises(ZeroDivisionError):
+        ta.gradcheck(lambda x: 1 / 0, [NORMAL(2)])
+
+
+# The report
+
+
+def test_the_printed_table_is_aligned() -> None:
+    report = checked(lambda s, W_a: ta.tanh(s @ W_a), NORMAL((1, 2)), NORMAL((2, 3)))
+    lines = str(report).splitlines()
+    assert lines[0] == "gradcheck of <lambda>: passed, by complex steps"
+    head = lines[2]
+    assert head.split() == [
+        "input",
+        "shape",
+        "entries",
+        "abs.",
+        "error",
+        "rel.",
+        "error",
+        "tolerance",
+        "verdict",
+    ]
+    assert {line.index("ok") for line in lines[4:]} == {head.index("verdict")}
+    assert "worst" not in str(report)  # nothing to look at
+
+
+def test_html_is_escaped_and_coloured() -> None:
+    x = ta.Tensor(NORMAL(2), name="<b>")
+    good, bad = checked(ta.exp, x), checked(wrong(), x)
+    assert "&lt;b&gt;" in good._repr_html_() and "<b>" not in good._repr_html_().replace("<b>gradcheck", "")
+    assert "passed" in good._repr_html_() and "failed" in bad._repr_html_()
+    assert "0.9 times the right value" in bad._repr_html_()
+
+
+def test_worst_entries_are_sorted_and_few() -> None:
+    report = checked(wrong(), NORMAL((5, 5)))
+    errors = [entry.relative_error for entry in report.worst]
+    assert len(errors) == 10 and errors == sorted(errors, reverse=True)
+    assert checked(ta.exp, NORMAL((5, 5))).worst  # of a passing report too
