@@ -1,7 +1,7 @@
 """Optimisers: rules that move parameters against their gradients.
 
-The parameters of one precision are laid end to end in one flat array, of which each `.data` becomes a view. An update
-is then a handful of numpy calls, however many parameters there are.
+The parameters of one precision are laid end to end in one flat array, of which each `.data` becomes a view.
+An update is then a handful of numpy calls, however many parameters there are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Group:
         self._views: list[np.ndarray | None] = [None] * len(named)
 
     def adopt(self) -> None:
-        """Makes every `.data` a view of the flat array, keeping its values (again, if someone replaced it)."""
+        """Makes every `.data` a view of the flat array, with its values (again, if someone replaced it)."""
         for i, parameter in enumerate(self.parameters):
             if parameter.data is not self._views[i]:
                 view = self.flat[self.slices[i]].reshape(self.shapes[i])
@@ -50,8 +50,8 @@ class _Group:
     def gather(self) -> None:
         """Copies the gradients into the flat one.
 
-        Raises NonFiniteError or ValueError, with no parameter and no state changed, if one is not finite or does not
-        fit.
+        Raises NonFiniteError or ValueError, with no parameter and no state changed, if one is not finite or
+        does not fit.
         """
         for i, parameter in enumerate(self.parameters):
             self.active[i] = parameter.grad is not None and parameter.requires_grad
@@ -64,11 +64,14 @@ class _Group:
         with np.errstate(over="ignore", invalid="ignore"):
             square = np.dot(self.gradient, self.gradient)
         if not np.isfinite(square):  # or the squares overflow, which is no fault
-            views = (self.gradient[part].reshape(shape) for part, shape in zip(self.slices, self.shapes, strict=True))
+            views = (
+                self.gradient[part].reshape(shape)
+                for part, shape in zip(self.slices, self.shapes, strict=True)
+            )
             _check_finite(zip(self.names, views, strict=True))
 
     def runs(self) -> Iterator[tuple[slice, int]]:
-        """(part of the flat arrays, number of its next update), for each stretch of parameters that are to move."""
+        """(part of the flat arrays, number of its update) for each stretch of parameters that move."""
         start = None
         for i, parameter in enumerate(self.parameters):
             if not self.active[i]:
@@ -90,12 +93,13 @@ class Optimizer:
         parameters: tensors, or (name, tensor) pairs, whose names then stand in error messages.
         lr: the learning rate, also an attribute that may be set before any step.
 
-    Parameters whose `.grad` is None, and frozen ones (`requires_grad = False`), are left alone. A step writes in place,
-    so a graph recorded before it cannot be walked any more.
+    Parameters whose `.grad` is None, and frozen ones (`requires_grad = False`), are left alone. A step writes
+    in place, so a graph recorded before it cannot be walked any more.
 
     Raises:
         TypeError: for anything but tensors.
-        ValueError: if there are none, one comes twice, two have one name, one is no leaf, or none requires a gradient.
+        ValueError: if there are none, one comes twice, two have one name, one is no leaf, or none requires a
+            gradient.
     """
 
     _slots: tuple[str, ...] = ()
@@ -149,8 +153,11 @@ class Optimizer:
                 parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of all that later steps depend on besides the parameters: `lr` and, for each parameter, arrays by
-        name (`momentum/encoder.weight`) and the number of updates (`steps/encoder.weight`)."""
+        """Copies of all that changes from step to step besides the parameters.
+
+        `lr` and, for each parameter, arrays by its name (`momentum/encoder.weight`) and the number of its
+        updates (`steps/encoder.weight`).
+        """
         state: dict[str, Any] = {"lr": self.lr}
         for group in self._groups:
             for i, (name, parameter) in enumerate(zip(group.names, group.parameters, strict=True)):
@@ -167,19 +174,21 @@ class Optimizer:
             ValueError: if a shape or kind of number differs.
         """
         title, expected = type(self).__name__, self.state_dict()
-        missing = [name for name in expected if name not in state]
-        unknown = [str(name) for name in state if name not in expected]
-        if missing or unknown:
-            raise KeyError(
-                f"{title}: the state lacks {', '.join(missing) or 'nothing'} and has unknown {', '.join(unknown) or 'nothing'}"
-            )
+        missing = ", ".join(name for name in expected if name not in state) or "nothing"
+        unknown = ", ".join(str(name) for name in state if name not in expected) or "nothing"
+        if missing != "nothing" or unknown != "nothing":
+            raise KeyError(f"{title}: the state lacks {missing} and has unknown {unknown}")
         found = {}
         for key, value in expected.items():
             array, kind = np.asarray(state[key]), "iu" if key.startswith("steps/") else "fciu"
             if array.shape != np.shape(value):
                 raise ValueError(f"{title}: {key} has shape {array.shape}, expected {np.shape(value)}")
-            if array.dtype.kind not in kind or not np.can_cast(array.dtype, np.asarray(value).dtype, "same_kind"):
-                raise ValueError(f"{title}: {key} has dtype {array.dtype}, expected {np.asarray(value).dtype}")
+            if array.dtype.kind not in kind or not np.can_cast(
+                array.dtype, np.asarray(value).dtype, "same_kind"
+            ):
+                raise ValueError(
+                    f"{title}: {key} has dtype {array.dtype}, expected {np.asarray(value).dtype}"
+                )
             found[key] = array.astype(np.asarray(value).dtype)
         self.lr = _checked("lr", float(found["lr"]), 0)
         for group in self._groups:
@@ -275,7 +284,7 @@ class Adadelta(Optimizer):
 
 
 def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
-    """Scales all gradients together so that their norm, over all entries, is at most `max_norm`. As PyTorch's.
+    """Scales all gradients together so that their norm over all entries is at most `max_norm`, as PyTorch.
 
     Args:
         parameters: tensors, or (name, tensor) pairs; those without a gradient are passed over.
@@ -290,16 +299,20 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
     if not max_norm >= 0:
         raise ValueError(f"max_norm is {max_norm}, expected a number of at least 0")
     unique = {id(p): (name, p) for name, p in _all_named("clip_grad_norm", parameters) if p.grad is not None}
-    named = [(name, _gradient(parameter)) for name, parameter in unique.values()]
+    gradients = [(name, np.asarray(parameter.grad)) for name, parameter in unique.values()]
     with np.errstate(over="ignore", invalid="ignore"):
-        norm = math.sqrt(sum(float(np.vdot(gradient, gradient).real) for _, gradient in named))
+        norm = math.sqrt(sum(float(np.vdot(gradient, gradient).real) for _, gradient in gradients))
     if not 1e-12 < norm < math.inf:  # squares may have overflowed, or vanished
-        _check_finite(named)
-        norm = _scaled_norm([gradient for _, gradient in named])
+        _check_finite(gradients)
+        norm = _scaled_norm([gradient for _, gradient in gradients])
     scale = max_norm / (norm + 1e-6)
     if scale < 1:
-        for _, gradient in named:
-            np.multiply(gradient, scale, out=gradient, casting="same_kind")
+        for _, parameter in unique.values():
+            gradient = _gradient(parameter)
+            if isinstance(gradient, np.ndarray) and gradient.dtype.kind in "fc":
+                gradient *= scale
+            else:  # numbers that somebody put there
+                parameter.grad = np.asarray(np.multiply(gradient, scale))
     return norm
 
 
@@ -316,12 +329,16 @@ def _all_named(title: str, parameters: Any) -> list[tuple[str, Tensor]]:
     """(name, parameter) for each entry; unnamed ones are called by their own name and their position."""
     if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
         kind = type(parameters).__name__
-        raise TypeError(f"{title}: expected tensors in a list or the like, such as model.parameters(), got a {kind}")
+        raise TypeError(
+            f"{title}: expected tensors in a list or the like, such as model.parameters(), got a {kind}"
+        )
     found = []
     for position, entry in enumerate(parameters):
         name, parameter = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
         if not isinstance(parameter, Tensor):
-            raise TypeError(f"{title}: parameter number {position} is a {type(parameter).__name__}, expected a Tensor")
+            raise TypeError(
+                f"{title}: parameter number {position} is a {type(parameter).__name__}, expected a Tensor"
+            )
         found.append((name or f"{parameter.name or 'parameter'} (number {position})", parameter))
     return found
 
@@ -349,8 +366,14 @@ def _check_finite(named: Iterable[tuple[str, np.ndarray]]) -> None:
         raise NonFiniteError("gradients are not finite, nothing was updated: " + "; ".join(faults))
 
 
-def _checked(name: str, value: float, low: float, below: float | None = None, *, above: bool = False) -> float:
-    if not (math.isfinite(value) and (value > low if above else value >= low) and (below is None or value < below)):
+def _checked(
+    name: str, value: float, low: float, below: float | None = None, *, above: bool = False
+) -> float:
+    if not (
+        math.isfinite(value) and (value > low if above else value >= low) and (below is None or value < below)
+    ):
         upper = "" if below is None else f" and below {below}"
-        raise ValueError(f"{name} is {value}, expected a number {'above' if above else 'of at least'} {low}{upper}")
+        raise ValueError(
+            f"{name} is {value}, expected a number {'above' if above else 'of at least'} {low}{upper}"
+        )
     return float(value)

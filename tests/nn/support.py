@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+
+from tinygrad_attn.tokens import BOS, EOS
+
+MODELS: dict[str, dict[str, Any]] = {
+    "bahdanau": {},
+    "the paper's": {"reset_after": False, "output": "maxout"},
+    "bahdanau lstm": {"cell": "lstm"},
+    "bahdanau rnn concat": {"cell": "rnn", "attention": "concat"},
+    "luong general": {"query": "current", "attention": "general", "input_feeding": True},
+    "luong dot lstm": {"query": "current", "attention": "dot", "cell": "lstm", "encoder_hidden_size": 2},
+    "scaled": {"attention": "scaled", "encoder_hidden_size": 2},
+    "no attention": {"attention": "none"},
+}
+"""Settings of `Seq2Seq` that between them have every cell, attention, query and output."""
 
 
 def sigmoid(x: float) -> float:
@@ -69,3 +84,19 @@ def largest_error(found: Any, expected: Any) -> float:
     found, expected = np.asarray(found), np.asarray(expected)
     assert found.shape == expected.shape
     return float(np.abs(found - expected).max(initial=0) / max(np.abs(expected).max(initial=0), 1e-30))
+
+
+def make_batch(source_lengths: list[int], target_lengths: list[int], seed: int = 1) -> SimpleNamespace:
+    """Content ids from UNK on; target_out ends with EOS, and all rows are padded with PAD."""
+    rng, rows = np.random.default_rng(seed), len(source_lengths)
+    source = np.zeros((rows, max(source_lengths)), int)
+    target_in = np.zeros((rows, max(target_lengths) + 1), int)
+    target_out = np.zeros_like(target_in)
+    for b, (n, m) in enumerate(zip(source_lengths, target_lengths, strict=True)):
+        source[b, :n] = rng.integers(3, 9, n)
+        words = rng.integers(3, 8, m)
+        target_in[b, : m + 1] = [BOS, *words]
+        target_out[b, : m + 1] = [*words, EOS]
+    return SimpleNamespace(
+        source=source, lengths=np.array(source_lengths), target_in=target_in, target_out=target_out
+    )

@@ -1,4 +1,4 @@
-"""The attention family: the published numbers, a loop that computes one number at a time, masks, wrong uses."""
+"""The attention family: published numbers, a loop that computes one number at a time, masks, wrong uses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,13 @@ def make(name: str, query: int = 4, key: int = 6, inner: int = 5, dtype: Any = n
 
 
 def inputs(
-    name: str, count: int | None, batch: int = 2, steps: int = 3, query: int = 4, key: int = 6, dtype: Any = np.float64
+    name: str,
+    count: int | None,
+    batch: int = 2,
+    steps: int = 3,
+    query: int = 4,
+    key: int = 6,
+    dtype: Any = np.float64,
 ) -> tuple[np.ndarray, np.ndarray]:
     rng = RNG(1)
     key = query if name in ("dot", "scaled") else key
@@ -87,7 +93,10 @@ def retrieved(
         total = math.fsum(math.exp(scores[j] - top) for j in taking_part)
         for j in taking_part:
             weights[j] = math.exp(scores[j] - top) / total
-    context = [math.fsum(w * float(v[d]) for w, v in zip(weights, values, strict=True)) for d in range(values.shape[1])]
+    context = [
+        math.fsum(w * float(v[d]) for w, v in zip(weights, values, strict=True))
+        for d in range(values.shape[1])
+    ]
     return context, weights, scores
 
 
@@ -165,7 +174,9 @@ def test_projected_keys_give_the_same(name: str, count: int | None) -> None:
         module.zero_grad()
         found = module(q, k, mask=MASKS["lengths"], projected=module.project(k) if given else None)
         (found.context**2).sum().backward()
-        results.append([*(part.data for part in found), q.grad, k.grad, *(p.grad for p in module.parameters())])
+        results.append(
+            [*(part.data for part in found), q.grad, k.grad, *(p.grad for p in module.parameters())]
+        )
     for a, b in zip(*results, strict=True):
         if name == "none" and a is None:
             assert b is None
@@ -187,7 +198,7 @@ def test_width_one_batch_one_step_one(name: str, sizes: tuple[int, int, int, int
             np.testing.assert_allclose(found.weights.data[place].sum(), 1, rtol=1e-14)
 
 
-# PITFALLS
+# What has gone wrong elsewhere
 
 
 @scored
@@ -195,7 +206,7 @@ def test_width_one_batch_one_step_one(name: str, sizes: tuple[int, int, int, int
 @both
 @pytest.mark.parametrize("refill", [1e3, -1e3, "random"])
 def test_pads_receive_no_attention(name: str, count: int | None, explicit: bool, refill: Any) -> None:
-    """B30: a batch of lengths 4 and 2 equals its sentences alone, whatever stands in the pads."""
+    """A batch of lengths 4 and 2 equals its sentences alone, whatever stands in the pads."""
     module = make(name)
     query, keys = inputs(name, count, steps=4)
     mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)
@@ -211,7 +222,9 @@ def test_pads_receive_no_attention(name: str, count: int | None, explicit: bool,
         assert not found.weights.data[1, ..., 2:].any()
         np.testing.assert_allclose(found.weights.data.sum(axis=-1), 1, rtol=1e-12)
         assert not k.grad[1, 2:].any()
-        results.append([found.context.data, found.weights.data, q.grad, k.grad, *(p.grad for p in module.parameters())])
+        results.append(
+            [found.context.data, found.weights.data, q.grad, k.grad, *(p.grad for p in module.parameters())]
+        )
     for a, b in zip(*results, strict=True):
         np.testing.assert_array_equal(a, b)
     alone = module(query[1:], keys[1:, :2])
@@ -221,7 +234,7 @@ def test_pads_receive_no_attention(name: str, count: int | None, explicit: bool,
 
 @both
 def test_a_mask_excludes_before_the_softmax(explicit: bool) -> None:
-    """B32: only valid logits take part, however large the others are."""
+    """Only valid logits take part, however large the others are."""
     module = DotAttention()
     mask = np.array([[True, True, False]])
     with mode(explicit):
@@ -238,7 +251,7 @@ def test_a_mask_excludes_before_the_softmax(explicit: bool) -> None:
 
 @both
 def test_weights_are_normalised_over_the_keys(explicit: bool) -> None:
-    """B33: also with a batch and a query of one; sentences do not influence each other."""
+    """Also with a batch and a query of one; sentences do not influence each other."""
     with mode(explicit):
         keys = np.array([[[1.0, 0, 0], [0, 2, 0], [0, 0, 3]]])
         weights = DotAttention()(np.ones((1, 1, 3)), keys).weights.data
@@ -255,7 +268,7 @@ def test_weights_are_normalised_over_the_keys(explicit: bool) -> None:
 
 @both
 def test_the_additive_score_has_its_tanh(explicit: bool) -> None:
-    """B34: the weights depend on the query, and its matrix learns."""
+    """The weights depend on the query, and its matrix learns."""
     module = AdditiveAttention(2, 2, 2, dtype=np.float64)
     module.load_state_dict({"W_a": np.eye(2), "U_a": np.array([[0.5, -0.5], [1, 1]]).T, "v_a": [1.0, 2.0]})
     keys = np.array([[[1.0, 0], [0, 1], [1, 1]]])
@@ -301,8 +314,12 @@ def test_kernel_equals_definition(name: str, count: int | None) -> None:
             module.zero_grad()
             with mode(explicit):
                 found = module(q, k, mask=RNG(6).random((3, 5)) < 0.7)
-            (found.context * np.arange(found.context.size, dtype=dtype).reshape(found.context.shape)).sum().backward()
-            results.append([*(part.data for part in found), q.grad, k.grad, *(p.grad for p in module.parameters())])
+            (
+                found.context * np.arange(found.context.size, dtype=dtype).reshape(found.context.shape)
+            ).sum().backward()
+            results.append(
+                [*(part.data for part in found), q.grad, k.grad, *(p.grad for p in module.parameters())]
+            )
         for a, b in zip(*results, strict=True):
             assert a.dtype == b.dtype == dtype and largest_error(a, b) < tolerance
 
@@ -326,7 +343,9 @@ def test_lists_and_integers(name: str) -> None:
     module = make(name, 2, 2, 3)
     query, keys = [[1, 2], [3, 4]], [[[1, 0], [0, 1], [1, 1]], [[2, 0], [0, 2], [1, 2]]]
     found = module(query, keys, mask=[[1, 1, 0], [1, 1, 1]], projected=module.project(keys))
-    expected = module(np.array(query, float), np.array(keys, float), mask=np.array([[1, 1, 0], [1, 1, 1]], bool))
+    expected = module(
+        np.array(query, float), np.array(keys, float), mask=np.array([[1, 1, 0], [1, 1, 1]], bool)
+    )
     for a, b in zip(found, expected, strict=True):
         assert isinstance(a, ta.Tensor)
         np.testing.assert_allclose(a.data, b.data, rtol=1e-14)
@@ -363,18 +382,43 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "key axes": ((2, 4), (3, 6), {}, r"keys have shape \(3, 6\), expected \(batch, steps, features\)"),
     "no steps": ((2, 4), (2, 0, 6), {}, r"keys have shape \(2, 0, 6\), .* at least one step"),
     "batch": ((3, 4), (2, 3, 6), {}, r"query \(3, 4\), keys \(2, 3, 6\) and values \(2, 3, 6\) differ"),
-    "steps": ((2, 4), (2, 3, 6), {"values": np.ones((2, 4, 2))}, r"values \(2, 4, 2\) differ in their batch or steps"),
+    "steps": (
+        (2, 4),
+        (2, 3, 6),
+        {"values": np.ones((2, 4, 2))},
+        r"values \(2, 4, 2\) differ in their batch or steps",
+    ),
     "value axes": ((2, 4), (2, 3, 6), {"values": np.ones((2, 3))}, r"values have shape \(2, 3\)"),
-    "mask": ((2, 4), (2, 3, 6), {"mask": np.ones((2, 4), bool)}, r"mask has shape \(2, 4\), expected \(2, 3\)$"),
-    "mask of lengths": ((2, 4), (2, 3, 6), {"mask": np.array([1, 1], bool)}, r"mask has shape \(2,\), expected \(2, 3\)"),
+    "mask": (
+        (2, 4),
+        (2, 3, 6),
+        {"mask": np.ones((2, 4), bool)},
+        r"mask has shape \(2, 4\), expected \(2, 3\)$",
+    ),
+    "mask of lengths": (
+        (2, 4),
+        (2, 3, 6),
+        {"mask": np.array([1, 1], bool)},
+        r"mask has shape \(2,\), expected \(2, 3\)",
+    ),
     "mask of many": (
         (2, 5, 4),
         (2, 3, 6),
         {"mask": np.ones((2, 4, 3), bool)},
         r"mask has shape \(2, 4, 3\), expected \(2, 3\) or \(2, 5, 3\)",
     ),
-    "projected steps": ((2, 4), (2, 3, 6), {"projected": np.ones((2, 4, 5))}, r"projected keys have shape \(2, 4, 5\)"),
-    "projected width": ((2, 4), (2, 3, 6), {"projected": np.ones((2, 3, 6))}, "projected key has 6 features, expected 5"),
+    "projected steps": (
+        (2, 4),
+        (2, 3, 6),
+        {"projected": np.ones((2, 4, 5))},
+        r"projected keys have shape \(2, 4, 5\)",
+    ),
+    "projected width": (
+        (2, 4),
+        (2, 3, 6),
+        {"projected": np.ones((2, 3, 6))},
+        "projected key has 6 features, expected 5",
+    ),
 }
 
 
@@ -391,7 +435,9 @@ def test_a_mask_of_other_numbers_is_an_error() -> None:
 
 
 def test_dot_products_of_unequal_widths_say_what_to_do() -> None:
-    with pytest.raises(ValueError, match="DotAttention: query has 4 features and key 6, expected the same; .*General"):
+    with pytest.raises(
+        ValueError, match=r"DotAttention: query has 4 features and key 6, expected the same; .*General"
+    ):
         DotAttention()(np.ones((2, 4)), np.ones((2, 3, 6)))
 
 

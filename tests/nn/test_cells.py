@@ -35,7 +35,7 @@ def parts_of(state: Any) -> tuple[Any, ...]:
     return state if isinstance(state, tuple) else (state,)
 
 
-# PITFALLS B29
+# The published numbers
 
 
 def test_gru_with_the_numbers_of_pytorch_and_of_the_paper() -> None:
@@ -44,7 +44,9 @@ def test_gru_with_the_numbers_of_pytorch_and_of_the_paper() -> None:
         cell.load_state_dict(
             {
                 "weight_ih": np.array([[0.1], [0.2], [0.3], [0.4], [0.5], [0.6]]),
-                "weight_hh": np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8], [0.9, 1.0], [1.1, 1.2]]),
+                "weight_hh": np.array(
+                    [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8], [0.9, 1.0], [1.1, 1.2]]
+                ),
                 "bias_ih": np.array([0.01, 0.02, 0.03, 0.04, 0.05, 0.06]),
                 "bias_hh": np.array([0.06, 0.05, 0.04, 0.03, 0.02, 0.01]),
             }
@@ -53,10 +55,12 @@ def test_gru_with_the_numbers_of_pytorch_and_of_the_paper() -> None:
         if expected is not None:
             np.testing.assert_allclose(new, expected, atol=5e-7)
         else:
-            # The published [0.494202, -0.080844] keeps z's meaning of PyTorch; the paper's z admits the candidate.
+            # The published [0.494202, -0.080844] has z as PyTorch does; the paper's z admits the candidate.
             z = 1 / (1 + np.exp(-(np.array([0.3 + 0.03 + 0.04 - 0.05, 0.4 + 0.04 + 0.03 - 0.05]))))
             candidate = (new - (1 - z) * [0.5, -0.5]) / z
-            np.testing.assert_allclose((1 - z) * candidate + z * [0.5, -0.5], [0.494202, -0.080844], atol=5e-7)
+            np.testing.assert_allclose(
+                (1 - z) * candidate + z * [0.5, -0.5], [0.494202, -0.080844], atol=5e-7
+            )
 
 
 def test_lstm_with_the_numbers_of_pytorch() -> None:
@@ -77,8 +81,14 @@ def test_lstm_with_the_numbers_of_pytorch() -> None:
 @every
 @pytest.mark.parametrize(("batch", "inputs", "hidden"), [(2, 3, 4), (1, 1, 1), (3, 1, 2), (1, 4, 1)])
 @pytest.mark.parametrize("explicit", [False, True])
-def test_each_cell_against_its_equations(kind: str, batch: int, inputs: int, hidden: int, explicit: bool) -> None:
-    cell, state, x = make(kind, inputs, hidden), state_of(kind, batch, hidden), RNG(1).standard_normal((batch, inputs))
+def test_each_cell_against_its_equations(
+    kind: str, batch: int, inputs: int, hidden: int, explicit: bool
+) -> None:
+    cell, state, x = (
+        make(kind, inputs, hidden),
+        state_of(kind, batch, hidden),
+        RNG(1).standard_normal((batch, inputs)),
+    )
     with ta.explicit() if explicit else ta.scope("plain"):
         found = parts_of(cell(x, state))
     for b in range(batch):
@@ -202,7 +212,9 @@ def test_wrong_inputs_are_named(kind: str, x: Any, state: Any, error: type[Excep
 @pytest.mark.parametrize("shape", [(2, 5), (3, 4), (4,), (1, 4)])
 def test_states_of_a_wrong_shape_are_named(kind: str, shape: tuple[int, ...]) -> None:
     cell, state = make(kind), np.ones(shape)
-    message = rf"{type(cell).__name__}: state has shape \({', ?'.join(map(str, shape))},?\), expected \(2, 4\)"
+    message = (
+        rf"{type(cell).__name__}: state has shape \({', ?'.join(map(str, shape))},?\), expected \(2, 4\)"
+    )
     with pytest.raises(ValueError, match=message):
         cell(np.ones((2, 3)), (np.ones((2, 4)), state) if kind == "lstm" else state)
 

@@ -1,4 +1,4 @@
-"""The decoder: one step and the unrolled sequence, both query conventions, every cell, input feeding, maxout."""
+"""The decoder: one step and the unrolled sequence, both queries, every cell, input feeding, maxout."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def mode(explicit: bool) -> Any:
     return ta.explicit() if explicit else ta.scope("plain")
 
 
-def make(variant: str = "bahdanau", attention: str = "additive", dtype: Any = np.float64, **others: Any) -> Any:
+def make(
+    variant: str = "bahdanau", attention: str = "additive", dtype: Any = np.float64, **others: Any
+) -> Any:
     from tinygrad_attn.nn.attention import make_attention
 
     rng = RNG(0)
@@ -96,7 +98,9 @@ def test_steps_equal_the_unrolled_sequence(variant: str, attention: str, explici
 @every
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_logits_alone_equal_those_of_the_unrolled_sequence(variant: str, attention: str, dtype: Any) -> None:
+def test_the_logits_alone_equal_those_of_the_unrolled_sequence(
+    variant: str, attention: str, dtype: Any
+) -> None:
     decoder, results = make(variant, attention, dtype), []
     for fast in (False, True):
         source, embedded = encoding(dtype=dtype, grad=True), ta.Tensor(words(dtype), requires_grad=True)
@@ -183,15 +187,17 @@ def test_against_the_equations(variant: str) -> None:
             np.testing.assert_allclose(step.context.data[b], c, rtol=1e-12)
             np.testing.assert_allclose(step.weights.data[b, : len(h)], alpha, rtol=1e-12)
             assert not step.weights.data[b, len(h) :].any()
-            np.testing.assert_allclose(unrolled.logits.data[b, i], linear(decoder.output, read), rtol=1e-11, atol=1e-13)
+            np.testing.assert_allclose(
+                unrolled.logits.data[b, i], linear(decoder.output, read), rtol=1e-11, atol=1e-13
+            )
 
 
-# PITFALLS B37
+# Which state asks
 
 
 @every
 def test_the_first_step_looks_at_the_source(variant: str) -> None:
-    """With s_0 fixed by hand, other annotations change the first logits; the first weights are a distribution."""
+    """With s_0 fixed, other annotations change the first logits; the first weights are a distribution."""
     decoder, source = make(variant), encoding()
     state = decoder.initial_state(source)
     first = decoder.step(words()[:, 0], state, source)
@@ -202,7 +208,7 @@ def test_the_first_step_looks_at_the_source(variant: str) -> None:
 
 @every
 def test_which_state_asks(variant: str) -> None:
-    """Bahdanau's weights depend on s_{t-1}, not on the token fed at t; Luong's depend on s_t, so on that token."""
+    """Bahdanau's weights depend on s_{t-1}, not on the token fed at t; Luong's on s_t, so on that token."""
     decoder, source = make(variant), encoding()
     state = decoder.initial_state(source)
     first, other = (decoder.step(x, state, source) for x in (words()[:, 0], words()[:, 1]))
@@ -283,7 +289,9 @@ def test_dropout_draws_the_same_for_the_logits_and_the_unrolled_sequence() -> No
         results = []
         for fast in (False, True):
             decoder, source = make(variant, dropout=0.5), encoding()
-            results.append(decoder.logits(words(), source) if fast else decoder.unroll(words(), source).logits)
+            results.append(
+                decoder.logits(words(), source) if fast else decoder.unroll(words(), source).logits
+            )
         np.testing.assert_allclose(results[0].data, results[1].data, rtol=1e-11, atol=1e-13)
         assert not np.allclose(results[0].data, decoder.eval().logits(words(), source).data)
 
@@ -303,12 +311,27 @@ def test_scopes() -> None:
 
 WRONG: dict[str, tuple[Any, str]] = {
     "width": (lambda d, s: d.unroll(np.ones((B, N, 5)), s), "an embedded word has 5 features, expected 3"),
-    "width of a step": (lambda d, s: d.step(np.ones((B, 5)), d.initial_state(s), s), "an embedded word has 5 features"),
-    "axes": (lambda d, s: d.unroll(np.ones((B, E)), s), r"embedded words have shape \(2, 3\), expected \(batch, steps"),
-    "axes of a step": (lambda d, s: d.step(words(), d.initial_state(s), s), r"shape \(2, 3, 3\), expected \(batch, feat"),
+    "width of a step": (
+        lambda d, s: d.step(np.ones((B, 5)), d.initial_state(s), s),
+        "an embedded word has 5 features",
+    ),
+    "axes": (
+        lambda d, s: d.unroll(np.ones((B, E)), s),
+        r"embedded words have shape \(2, 3\), expected \(batch, steps",
+    ),
+    "axes of a step": (
+        lambda d, s: d.step(words(), d.initial_state(s), s),
+        r"shape \(2, 3, 3\), expected \(batch, feat",
+    ),
     "no steps": (lambda d, s: d.logits(np.ones((B, 0, E)), s), "with at least one step"),
-    "batch": (lambda d, s: d.logits(np.ones((3, N, E)), s), "there are 3 rows of words, expected 2, as in the source"),
-    "batch of a step": (lambda d, s: d.step(np.ones((1, E)), d.initial_state(s), s), "there are 1 rows of words"),
+    "batch": (
+        lambda d, s: d.logits(np.ones((3, N, E)), s),
+        "there are 3 rows of words, expected 2 as in the source",
+    ),
+    "batch of a step": (
+        lambda d, s: d.step(np.ones((1, E)), d.initial_state(s), s),
+        "there are 1 rows of words",
+    ),
 }
 
 

@@ -33,11 +33,15 @@ def batch(lengths: list[int], inputs: int = 3, seed: int = 1) -> np.ndarray:
     return RNG(seed).standard_normal((len(lengths), max(lengths), inputs))
 
 
-def check_against_equations(encoder: Any, kind: str, x: np.ndarray, lengths: list[int], encoding: Any) -> None:
+def check_against_equations(
+    encoder: Any, kind: str, x: np.ndarray, lengths: list[int], encoding: Any
+) -> None:
     size = encoder.forward_cell.hidden_size
     assert encoding.annotations.shape == (*x.shape[:2], 2 * size)
     for b, length in enumerate(lengths):
-        expected = annotations(kind, arrays(encoder.forward_cell), arrays(encoder.backward_cell), x[b, :length].tolist())
+        expected = annotations(
+            kind, arrays(encoder.forward_cell), arrays(encoder.backward_cell), x[b, :length].tolist()
+        )
         found = encoding.annotations.data[b]
         np.testing.assert_allclose(found[:length], expected, rtol=1e-12, atol=1e-14)
         assert not found[length:].any()
@@ -64,12 +68,10 @@ def test_width_one(kind: str, explicit: bool) -> None:
 
 
 def test_the_state_is_held_after_the_last_valid_step() -> None:
-    """PITFALLS B26: a tanh cell with W = U = 1, b = 0.5 over [1, pad] of length 1."""
+    """A tanh cell with W = U = 1, b = 0.5 over [1, pad] of length 1."""
     encoder = make("rnn", 1, 1)
     for cell in (encoder.forward_cell, encoder.backward_cell):
-        cell.load_state_dict(
-            {"weight_ih": [[1.0]], "weight_hh": [[1.0]], "bias_ih": [0.5], "bias_hh": [0.0]}
-        )
+        cell.load_state_dict({"weight_ih": [[1.0]], "weight_hh": [[1.0]], "bias_ih": [0.5], "bias_hh": [0.0]})
     encoding = encoder(np.array([[[1.0], [0.0]]]), [1])
     assert encoding.forward_state.item() == pytest.approx(0.905148, abs=5e-7)
     assert encoding.backward_state.item() == pytest.approx(0.905148, abs=5e-7)
@@ -77,7 +79,7 @@ def test_the_state_is_held_after_the_last_valid_step() -> None:
 
 
 def test_the_backward_half_is_aligned_in_time() -> None:
-    """PITFALLS B27: the identity cell h = x + h_prev over [1, 2, 3], here tanh in its linear range."""
+    """The identity cell h = x + h_prev over [1, 2, 3], here tanh in its linear range."""
     small = 1e-6
     encoder = make("rnn", 1, 1)
     for cell in (encoder.forward_cell, encoder.backward_cell):
@@ -91,7 +93,7 @@ def test_the_backward_half_is_aligned_in_time() -> None:
 
 @every
 def test_which_halves_depend_on_which_token(kind: str) -> None:
-    """PITFALLS B27: at the first position the backward half sees the last token, the forward half does not."""
+    """At the first position the backward half sees the last token, the forward half does not."""
     encoder, x = make(kind), batch([4])
     changed = x.copy()
     changed[0, -1] += 1
@@ -135,7 +137,9 @@ def test_a_padded_batch_equals_its_sentences_one_by_one(kind: str, explicit: boo
         leaf = ta.Tensor(values, requires_grad=True)
         with mode(explicit):
             encoding = encoder(leaf, given)
-        loss = (encoding.annotations * weights).sum() + (encoding.backward_state * encoding.forward_state).sum()
+        loss = (encoding.annotations * weights).sum() + (
+            encoding.backward_state * encoding.forward_state
+        ).sum()
         loss.backward()
         return encoding, leaf.grad
 
@@ -145,7 +149,9 @@ def test_a_padded_batch_equals_its_sentences_one_by_one(kind: str, explicit: boo
     encoder.zero_grad()
     for b, length in enumerate(lengths):
         single, alone = run(x[b : b + 1, :length], None, weights[b : b + 1, :length])
-        np.testing.assert_allclose(encoding.annotations.data[b, :length], single.annotations.data[0], rtol=1e-13)
+        np.testing.assert_allclose(
+            encoding.annotations.data[b, :length], single.annotations.data[0], rtol=1e-13
+        )
         np.testing.assert_allclose(gradient[b, :length], alone[0], rtol=1e-11, atol=1e-13)
     for summed, parameter in zip(together, encoder.parameters(), strict=True):
         assert largest_error(summed, parameter.grad) < 1e-12
@@ -174,7 +180,9 @@ def test_gradients_by_complex_steps(kind: str) -> None:
     st.integers(1, 3),
     st.sampled_from([np.float64, np.float32]),
 )
-def test_kernel_equals_definition(kind: str, lengths: list[int], inputs: int, hidden: int, dtype: Any) -> None:
+def test_kernel_equals_definition(
+    kind: str, lengths: list[int], inputs: int, hidden: int, dtype: Any
+) -> None:
     encoder = make(kind, inputs, hidden, dtype)
     x = batch(lengths, inputs).astype(dtype)
     results = []
@@ -183,7 +191,9 @@ def test_kernel_equals_definition(kind: str, lengths: list[int], inputs: int, hi
         encoder.zero_grad()
         with mode(explicit):
             encoding = encoder(leaf, lengths)
-        (encoding.annotations * RNG(2).standard_normal(encoding.annotations.shape).astype(dtype)).sum().backward()
+        (
+            encoding.annotations * RNG(2).standard_normal(encoding.annotations.shape).astype(dtype)
+        ).sum().backward()
         assert encoding.annotations.dtype == dtype
         results.append([encoding.annotations.data, leaf.grad, *(p.grad for p in encoder.parameters())])
     for a, b in zip(*results, strict=True):
@@ -228,7 +238,11 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
     "length 0": (np.ones((2, 4, 3)), [4, 0], "a length is 0, expected 1 to 4"),
     "length too large": (np.ones((2, 4, 3)), [5, 1], "a length is 5, expected 1 to 4"),
     "negative length": (np.ones((2, 4, 3)), [4, -1], "a length is -1, expected 1 to 4"),
-    "too few lengths": (np.ones((2, 4, 3)), [4], r"lengths have shape \(1,\) and dtype int64, expected 2 integers"),
+    "too few lengths": (
+        np.ones((2, 4, 3)),
+        [4],
+        r"lengths have shape \(1,\) and dtype int64, expected 2 integers",
+    ),
     "floating lengths": (np.ones((2, 4, 3)), [4.0, 1.0], r"lengths have shape \(2,\) and dtype float64"),
     "a mask": (np.ones((2, 4, 3)), np.ones((2, 4), bool), r"lengths have shape \(2, 4\) and dtype bool"),
 }

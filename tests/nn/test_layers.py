@@ -76,7 +76,7 @@ def test_data_that_is_no_numbers_is_an_error() -> None:
 
 
 def test_embedding_looks_up_rows_and_sums_their_gradients() -> None:
-    """PITFALLS B06: an id that occurs twice gets both gradients."""
+    """An id that occurs twice gets both gradients."""
     table = Embedding(4, 2, dtype=np.float64, rng=RNG(0))
     ids = np.array([[1, 1, 3], [1, 0, 3]])
     rows = table(ids)
@@ -122,7 +122,9 @@ def test_the_padding_row_never_trains_with_any_optimiser(optimiser: Any) -> None
         (table([0, 0, 3]) ** 2 + table([0, 0, 3])).sum().backward()
         rule.step()
     assert not table.weight.data[0].any()
-    assert not np.array_equal(table.weight.data[3], Embedding(4, 2, padding_index=0, rng=RNG(0)).weight.data[3])
+    assert not np.array_equal(
+        table.weight.data[3], Embedding(4, 2, padding_index=0, rng=RNG(0)).weight.data[3]
+    )
 
 
 @pytest.mark.parametrize("padding", [-1, 4])
@@ -184,9 +186,17 @@ def test_a_probability_outside_its_range_is_an_error(p: float) -> None:
         (lambda: Linear(2, 2.5), TypeError, "Linear: out_features is 2.5, expected an integer"),
         (lambda: Embedding(True, 2), TypeError, "Embedding: count is True, expected an integer"),
         (lambda: ta.nn.GRUCell(3, -1), ValueError, "GRUCell: hidden_size is -1, expected at least 1"),
-        (lambda: ta.nn.BidirectionalEncoder(3, 4, cell="gruu"), ValueError, "'gruu' is not one of gru, lstm, rnn"),
+        (
+            lambda: ta.nn.BidirectionalEncoder(3, 4, cell="gruu"),
+            ValueError,
+            "'gruu' is not one of gru, lstm, rnn",
+        ),
         (lambda: ta.nn.AdditiveAttention(3, 4, 0), ValueError, "AdditiveAttention: attention_size is 0"),
-        (lambda: ta.nn.GeneralAttention(3, "4"), TypeError, "GeneralAttention: key_size is '4', expected an integer"),
+        (
+            lambda: ta.nn.GeneralAttention(3, "4"),
+            TypeError,
+            "GeneralAttention: key_size is '4', expected an integer",
+        ),
         (lambda: ta.nn.ConcatAttention(0, 4, 5), ValueError, "ConcatAttention: query_size is 0"),
         (lambda: Linear(3, 2, rng=0), TypeError, "rng: expected a numpy.random.Generator"),
         (lambda: Linear(3, 2, rng=np.random), TypeError, "rng: expected a numpy.random.Generator"),

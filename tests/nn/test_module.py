@@ -166,7 +166,11 @@ GOOD = {"weight": np.ones((2, 3)), "bias": np.ones(2)}
         (GOOD | {"wieght": 1, 3: 4}, KeyError, "Linear: the state has unknown wieght, 3"),
         ({"weight": GOOD["weight"], "b": 1}, KeyError, "lacks bias and has unknown b"),
         (GOOD | {"bias": np.ones(3)}, ValueError, r"Linear: bias has shape \(3,\), expected \(2,\)"),
-        (GOOD | {"bias": np.ones(2, complex)}, ValueError, "Linear: bias has dtype complex128, expected float64"),
+        (
+            GOOD | {"bias": np.ones(2, complex)},
+            ValueError,
+            "Linear: bias has dtype complex128, expected float64",
+        ),
         (GOOD | {"bias": np.array(["a", "b"])}, ValueError, "Linear: bias has dtype <U1"),
         ([GOOD["weight"], GOOD["bias"]], TypeError, "Linear: the state is a list, expected a mapping"),
     ],
@@ -256,7 +260,9 @@ def test_deepcopy_shares_nothing_and_computes_the_same() -> None:
         assert not np.shares_memory(a.grad, b.grad)
     # The generators of dropout are copied too, still shared among the parts, so both draw the same.
     assert twin.dropout.rng is twin.decoder.dropout.rng is not model.dropout.rng
-    np.testing.assert_array_equal(model(source, None, target).logits.data, twin(source, None, target).logits.data)
+    np.testing.assert_array_equal(
+        model(source, None, target).logits.data, twin(source, None, target).logits.data
+    )
     next(twin.parameters()).data[...] = 0
     assert np.any(next(model.parameters()).data)
 

@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 
 import tinygrad_attn as ta
-from tests.nn.test_seq2seq import VARIANTS
+from tests.nn.support import MODELS
 from tinygrad_attn.nn import Seq2Seq
 from tinygrad_attn.nn.search import Decoded
 from tinygrad_attn.tokens import BOS, EOS, PAD
 
 RNG = np.random.default_rng
-every = pytest.mark.parametrize("variant", VARIANTS)
+every = pytest.mark.parametrize("variant", MODELS)
 LENGTHS = np.array([5, 1, 3, 4, 2, 5])
 
 
-def make(variant: str = "bahdanau", words: int = 8, seed: int = 0, sharpness: float = 4.0, **others: Any) -> Seq2Seq:
+def make(
+    variant: str = "bahdanau", words: int = 8, seed: int = 0, sharpness: float = 4.0, **others: Any
+) -> Seq2Seq:
     """An untrained model whose distributions are made sharp, so that searches differ from each other."""
-    options = {"embedding_size": 3, "hidden_size": 4, "attention_size": 5} | VARIANTS[variant] | others
+    options = {"embedding_size": 3, "hidden_size": 4, "attention_size": 5} | MODELS[variant] | others
     model = Seq2Seq(9, words, dtype=np.float64, rng=RNG(seed), **options)
     for name, parameter in model.named_parameters():
         parameter.data *= sharpness if name.startswith("decoder.output") else 1.5
@@ -81,7 +83,9 @@ def test_greedy_takes_the_likeliest_word_at_each_step(variant: str) -> None:
     for b, length in enumerate(LENGTHS):
         words = written(decoded, b)
         assert words == step_by_step(model, source[b, :length], 7)
-        assert decoded.log_probabilities[b] == pytest.approx(log_probability(model, source[b, :length], words), rel=1e-10)
+        assert decoded.log_probabilities[b] == pytest.approx(
+            log_probability(model, source[b, :length], words), rel=1e-10
+        )
         expected = model(source[b : b + 1, :length], None, [[BOS, *words[:-1]]]).weights.data[0]
         np.testing.assert_allclose(decoded.weights[b, : len(words), :length], expected, rtol=1e-10)
 
@@ -89,7 +93,9 @@ def test_greedy_takes_the_likeliest_word_at_each_step(variant: str) -> None:
 def search(model: Seq2Seq, kind: str, source: Any, lengths: Any) -> Decoded:
     if kind == "greedy":
         return model.greedy(source, lengths, 7)
-    return model.beam_search(source, lengths, 7, beam_size=3, length_penalty=0.7 if kind == "penalty" else 0.0)
+    return model.beam_search(
+        source, lengths, 7, beam_size=3, length_penalty=0.7 if kind == "penalty" else 0.0
+    )
 
 
 @every
@@ -161,7 +167,9 @@ def test_beam_search_scores_what_it_returns(variant: str) -> None:
     check_form(decoded, source, 7)
     for b, length in enumerate(LENGTHS):
         words = written(decoded, b)
-        assert decoded.log_probabilities[b] == pytest.approx(log_probability(model, source[b, :length], words), rel=1e-10)
+        assert decoded.log_probabilities[b] == pytest.approx(
+            log_probability(model, source[b, :length], words), rel=1e-10
+        )
         expected = model(source[b : b + 1, :length], None, [[BOS, *words[:-1]]]).weights.data[0]
         np.testing.assert_allclose(decoded.weights[b, : len(words), :length], expected, rtol=1e-10)
     assert (decoded.log_probabilities >= greedy.log_probabilities - 1e-9).mean() > 0.8
@@ -200,7 +208,11 @@ def test_a_vocabulary_of_nothing_but_special_tokens() -> None:
 def test_an_empty_batch() -> None:
     model, nothing = make(), np.zeros((0, 3), int)
     for decoded in (model.greedy(nothing, None, 5), model.beam_search(nothing, None, 5, 2)):
-        assert decoded.tokens.shape == (0, 0) and decoded.weights.shape == (0, 0, 3) and decoded.sequences() == []
+        assert (
+            decoded.tokens.shape == (0, 0)
+            and decoded.weights.shape == (0, 0, 3)
+            and decoded.sequences() == []
+        )
 
 
 def test_a_search_leaves_the_model_as_it_was_and_records_nothing() -> None:
@@ -232,9 +244,17 @@ def test_logits_that_are_not_finite_are_an_error(value: float) -> None:
     [
         (lambda m: m.greedy([[4]], None, 0), ValueError, "greedy: max_length is 0, expected at least 1"),
         (lambda m: m.greedy([[4]], None, 2.5), TypeError, "greedy: max_length is 2.5, expected an integer"),
-        (lambda m: m.beam_search([[4]], None, 5, 0), ValueError, "beam_search: beam_size is 0, expected at least 1"),
+        (
+            lambda m: m.beam_search([[4]], None, 5, 0),
+            ValueError,
+            "beam_search: beam_size is 0, expected at least 1",
+        ),
         (lambda m: m.beam_search([[4]], None, -1, 2), ValueError, "beam_search: max_length is -1"),
-        (lambda m: m.beam_search([[4]], None, 5, 2, np.nan), ValueError, "beam_search: length_penalty is nan"),
+        (
+            lambda m: m.beam_search([[4]], None, 5, 2, np.nan),
+            ValueError,
+            "beam_search: length_penalty is nan",
+        ),
         (lambda m: m.greedy([4], None, 5), ValueError, r"Seq2Seq: source has shape \(1,\)"),
     ],
 )

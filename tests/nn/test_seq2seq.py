@@ -13,41 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinygrad_attn as ta
-from tests.nn.support import largest_error
+from tests.nn.support import MODELS, largest_error, make_batch
 from tinygrad_attn.nn import Seq2Seq
-from tinygrad_attn.tokens import BOS, EOS, PAD
+from tinygrad_attn.tokens import PAD
 
 RNG = np.random.default_rng
-VARIANTS: dict[str, dict[str, Any]] = {
-    "bahdanau": {},
-    "the paper's": {"reset_after": False, "output": "maxout"},
-    "bahdanau lstm": {"cell": "lstm"},
-    "bahdanau rnn concat": {"cell": "rnn", "attention": "concat"},
-    "luong general": {"query": "current", "attention": "general", "input_feeding": True},
-    "luong dot lstm": {"query": "current", "attention": "dot", "cell": "lstm", "encoder_hidden_size": 2},
-    "scaled": {"attention": "scaled", "encoder_hidden_size": 2},
-    "no attention": {"attention": "none"},
-}
-every = pytest.mark.parametrize("variant", VARIANTS)
+every = pytest.mark.parametrize("variant", MODELS)
 
 
 def make(variant: str = "bahdanau", dtype: Any = np.float64, **others: Any) -> Seq2Seq:
-    options = {"embedding_size": 3, "hidden_size": 4, "attention_size": 5} | VARIANTS[variant] | others
+    options = {"embedding_size": 3, "hidden_size": 4, "attention_size": 5} | MODELS[variant] | others
     return Seq2Seq(9, 8, dtype=dtype, rng=RNG(0), **options)
-
-
-def make_batch(source_lengths: list[int], target_lengths: list[int], seed: int = 1) -> SimpleNamespace:
-    """Content ids from UNK on; target_out ends with EOS, and all rows are padded with PAD."""
-    rng, rows = RNG(seed), len(source_lengths)
-    source = np.zeros((rows, max(source_lengths)), int)
-    target_in = np.zeros((rows, max(target_lengths) + 1), int)
-    target_out = np.zeros_like(target_in)
-    for b, (n, m) in enumerate(zip(source_lengths, target_lengths, strict=True)):
-        source[b, :n] = rng.integers(3, 9, n)
-        words = rng.integers(3, 8, m)
-        target_in[b, : m + 1] = [BOS, *words]
-        target_out[b, : m + 1] = [*words, EOS]
-    return SimpleNamespace(source=source, lengths=np.array(source_lengths), target_in=target_in, target_out=target_out)
 
 
 def row(batch: SimpleNamespace, b: int) -> SimpleNamespace:
@@ -71,7 +47,7 @@ def gradients(model: Seq2Seq, batch: Any) -> tuple[float, list[np.ndarray | None
 @every
 @pytest.mark.parametrize("explicit", [False, True], ids=["kernel", "definition"])
 def test_a_batch_is_the_mean_of_its_sentences_weighted_by_tokens(variant: str, explicit: bool) -> None:
-    """PITFALLS B30 and B43: loss and every gradient, whatever the batch is made of."""
+    """Loss and every gradient, whatever the batch is made of."""
     model, batch = make(variant), make_batch([4, 1, 3], [2, 5, 1])
     with ta.explicit() if explicit else ta.scope("plain"):
         loss, together = gradients(model, batch)
@@ -109,11 +85,15 @@ def test_padding_never_counts(variant: str) -> None:
     model, batch = make(variant), make_batch([4, 1, 3], [2, 5, 1])
     expected = gradients(model, batch)
     rng = RNG(7)
-    wider = SimpleNamespace(**{k: np.pad(v, ((0, 0), (0, 2))) for k, v in vars(batch).items() if k != "lengths"})
+    wider = SimpleNamespace(
+        **{k: np.pad(v, ((0, 0), (0, 2))) for k, v in vars(batch).items() if k != "lengths"}
+    )
     wider.lengths = batch.lengths
     inside = np.arange(wider.source.shape[1]) < batch.lengths[:, None]
     wider.source = np.where(inside, wider.source, rng.integers(0, 9, wider.source.shape))
-    wider.target_in = np.where(wider.target_out != PAD, wider.target_in, rng.integers(0, 8, wider.target_in.shape))
+    wider.target_in = np.where(
+        wider.target_out != PAD, wider.target_in, rng.integers(0, 8, wider.target_in.shape)
+    )
     loss, found = gradients(model, wider)
     assert loss == pytest.approx(expected[0], rel=1e-13)
     for a, b in zip(found, expected[1], strict=True):
@@ -138,7 +118,7 @@ def test_every_parameter_gradient_by_complex_steps(variant: str) -> None:
 
 @settings(max_examples=15)
 @given(
-    st.sampled_from(list(VARIANTS)),
+    st.sampled_from(list(MODELS)),
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=3),
     st.sampled_from([np.float64, np.float32]),
 )
@@ -208,7 +188,9 @@ def test_lengths_are_counted_if_none_are_given() -> None:
     model, batch = make(), make_batch([4, 1, 3], [2, 5, 1])
     a = model(batch.source, batch.lengths, batch.target_in).logits.data
     np.testing.assert_array_equal(model(batch.source.tolist(), None, batch.target_in.tolist()).logits.data, a)
-    np.testing.assert_array_equal(model(ta.Tensor(batch.source), None, ta.Tensor(batch.target_in)).logits.data, a)
+    np.testing.assert_array_equal(
+        model(ta.Tensor(batch.source), None, ta.Tensor(batch.target_in)).logits.data, a
+    )
 
 
 def test_frozen_parts_do_not_train() -> None:
@@ -247,7 +229,7 @@ def test_no_grad_records_nothing() -> None:
 
 @pytest.mark.parametrize("parts", ["embeddings", "encoder", "decoder"])
 def test_parts_of_another_precision(parts: str) -> None:
-    """A float32 embedding in a float64 model, and the like: the values agree, gradients come in their own dtype."""
+    """A float32 embedding in a float64 model, and the like: values agree, gradients have their own dtype."""
     batch = make_batch([4, 1], [2, 3])
     model, exact = make(), make()
     expected = gradients(exact, batch)
@@ -302,13 +284,37 @@ def test_training_makes_the_loss_small() -> None:
 
 
 WRONG: dict[str, tuple[Any, type[Exception], str]] = {
-    "source axes": (lambda m: m([4, 5], None, [[1]]), ValueError, r"Seq2Seq: source has shape \(2,\), expected \(batch, s"),
-    "target axes": (lambda m: m([[4, 5]], None, [1]), ValueError, r"Seq2Seq: target_in has shape \(1,\), expected \(batch"),
-    "target rows": (lambda m: m([[4, 5]], None, [[1], [1]]), ValueError, "there are 2 rows of words, expected 1"),
-    "source id": (lambda m: m([[4, 9]], None, [[1]]), IndexError, "Embedding 'source_embedding': id 9 is outside the table of 9"),
-    "target id": (lambda m: m([[4]], None, [[8]]), IndexError, "Embedding 'target_embedding': id 8 is outside the table of 8"),
+    "source axes": (
+        lambda m: m([4, 5], None, [[1]]),
+        ValueError,
+        r"Seq2Seq: source has shape \(2,\), expected \(batch, s",
+    ),
+    "target axes": (
+        lambda m: m([[4, 5]], None, [1]),
+        ValueError,
+        r"Seq2Seq: target_in has shape \(1,\), expected \(batch",
+    ),
+    "target rows": (
+        lambda m: m([[4, 5]], None, [[1], [1]]),
+        ValueError,
+        "there are 2 rows of words, expected 1",
+    ),
+    "source id": (
+        lambda m: m([[4, 9]], None, [[1]]),
+        IndexError,
+        "Embedding 'source_embedding': id 9 is outside the table of 9",
+    ),
+    "target id": (
+        lambda m: m([[4]], None, [[8]]),
+        IndexError,
+        "Embedding 'target_embedding': id 8 is outside the table of 8",
+    ),
     "negative id": (lambda m: m([[-1]], [1], [[1]]), IndexError, "id -1 is outside"),
-    "floating ids": (lambda m: m([[4.0]], None, [[1]]), TypeError, "ids have dtype float64, expected integers"),
+    "floating ids": (
+        lambda m: m([[4.0]], None, [[1]]),
+        TypeError,
+        "ids have dtype float64, expected integers",
+    ),
     "only padding": (lambda m: m([[4], [0]], None, [[1], [1]]), ValueError, "a length is 0, expected 1 to 1"),
     "no target": (lambda m: m([[4]], None, np.zeros((1, 0), int)), ValueError, "at least one step"),
     "no source": (lambda m: m(np.zeros((1, 0), int), None, [[1]]), ValueError, "at least one step"),
@@ -326,10 +332,22 @@ def test_wrong_inputs_are_named(case: str) -> None:
     ("options", "error", "message"),
     [
         ({"source_size": 0}, ValueError, "Seq2Seq: source_size is 0, expected at least 1"),
-        ({"target_size": 2}, ValueError, "Seq2Seq: target_size is 2, expected at least 3, for PAD, BOS and EOS"),
+        (
+            {"target_size": 2},
+            ValueError,
+            "Seq2Seq: target_size is 2, expected at least 3, for PAD, BOS and EOS",
+        ),
         ({"hidden_size": 4.0}, TypeError, "Seq2Seq: hidden_size is 4.0, expected an integer"),
-        ({"attention": "dots"}, ValueError, "attention: 'dots' is not one of additive, dot, scaled, general, concat, none"),
-        ({"attention": "dot"}, ValueError, "set encoder_hidden_size to half the hidden size, or use 'general'"),
+        (
+            {"attention": "dots"},
+            ValueError,
+            "attention: 'dots' is not one of additive, dot, scaled, general, concat, none",
+        ),
+        (
+            {"attention": "dot"},
+            ValueError,
+            "set encoder_hidden_size to half the hidden size, or use 'general'",
+        ),
         ({"encoder_hidden_size": 0}, ValueError, "hidden_size is 0, expected at least 1"),
     ],
 )

@@ -40,15 +40,17 @@ class Attention(Module):
         """e (B, T) or (B, N, T), for a query (B, Q) or (B, N, Q)."""
         raise TypeError(f"{type(self).__name__} defines no score")
 
-    def forward(self, query: Any, keys: Any, values: Any = None, mask: Any = None, projected: Any = None) -> Attended:
+    def forward(
+        self, query: Any, keys: Any, values: Any = None, mask: Any = None, projected: Any = None
+    ) -> Attended:
         """Scores every key against the query and returns the weighted sum of the values.
 
         Args:
             query: (B, Q), or (B, N, Q) for many at once.
             keys: (B, T, K).
             values: (B, T, V); the keys themselves if None, as in the papers.
-            mask: boolean (B, T), or (B, N, T) for many queries; True takes part. None for all. A row in which nothing
-                takes part gets weights and a context of zeros.
+            mask: boolean (B, T), or (B, N, T) for many queries; True takes part. None for all. A row in which
+                nothing takes part gets weights and a context of zeros.
             projected: `project(keys)`, if it is at hand.
 
         Raises:
@@ -60,35 +62,43 @@ class Attention(Module):
             projected = self.project(keys)
         elif projected.shape[:2] != keys.shape[:2]:
             raise ValueError(
-                f"{self._title()}: projected keys have shape {projected.shape}, expected {keys.shape[:2]} first, as the keys"
+                f"{self._title()}: projected keys have shape {projected.shape}, expected {keys.shape[:2]} "
+                "first, as the keys"
             )
         scores = expose(self.score(query, projected), "e")
         weights = expose(softmax(scores, mask=mask), "α")
         return Attended(expose(weighted_sum(weights, values), "c"), weights, scores)
 
-    def _checked(self, query: Any, keys: Any, values: Any, mask: Any) -> tuple[Any, Any, Any, np.ndarray | None]:
-        """The arguments as tensors and mask, filled in where left out; None for a mask that excludes nothing."""
+    def _checked(
+        self, query: Any, keys: Any, values: Any, mask: Any
+    ) -> tuple[Any, Any, Any, np.ndarray | None]:
+        """The arguments as tensors and mask, filled in. A mask that excludes nothing is None."""
         title, like = self._title(), next(self.parameters(), None)
         query, keys = _tensor(query, like), _tensor(keys, like)
         values = keys if values is None else _tensor(values, like)
         if query.ndim not in (2, 3):
             raise ValueError(
-                f"{title}: query has shape {query.shape}, expected (batch, features) or (batch, queries, features)"
+                f"{title}: query has shape {query.shape}, expected (batch, features) or "
+                "(batch, queries, features)"
             )
         for name, x in (("keys have", keys), ("values have", values)):
             if x.ndim != 3 or not x.shape[1]:
                 raise ValueError(
-                    f"{title}: {name} shape {x.shape}, expected (batch, steps, features) with at least one step"
+                    f"{title}: {name} shape {x.shape}, expected (batch, steps, features) with at least one "
+                    "step"
                 )
         if not query.shape[0] == keys.shape[0] == values.shape[0] or keys.shape[1] != values.shape[1]:
             raise ValueError(
-                f"{title}: query {query.shape}, keys {keys.shape} and values {values.shape} differ in their batch or steps"
+                f"{title}: query {query.shape}, keys {keys.shape} and values {values.shape} differ in their "
+                "batch or steps"
             )
         if mask is not None:
             mask = as_mask(mask)
             whole = (*query.shape[:-1], keys.shape[1])
             per_query = mask[:, None] if mask.ndim == 2 and len(whole) == 3 else mask
-            if per_query.ndim != len(whole) or any(a not in (1, b) for a, b in zip(per_query.shape, whole, strict=True)):
+            if per_query.ndim != len(whole) or any(
+                a not in (1, b) for a, b in zip(per_query.shape, whole, strict=True)
+            ):
                 expected = " or ".join(str(shape) for shape in dict.fromkeys([(whole[0], whole[-1]), whole]))
                 raise ValueError(f"{title}: mask has shape {mask.shape}, expected {expected}")
             mask = None if mask.all() else per_query
@@ -98,7 +108,8 @@ class Attention(Module):
 class AdditiveAttention(Attention):
     """e_j = v_aᵀ tanh(W_a s + U_a h_j). Bahdanau et al. 2015, A.1.2.
 
-    Parameters: `W_a` (attention, query), `U_a` (attention, key), `v_a` (attention,), no biases; U(±1/√fan_in).
+    Parameters: `W_a` (attention, query), `U_a` (attention, key), `v_a` (attention,), no biases;
+        U(±1/√fan_in).
     """
 
     def __init__(
@@ -110,7 +121,9 @@ class AdditiveAttention(Attention):
         dtype: Any = np.float32,
         rng: np.random.Generator | None = None,
     ) -> None:
-        check_sizes("AdditiveAttention", query_size=query_size, key_size=key_size, attention_size=attention_size)
+        check_sizes(
+            "AdditiveAttention", query_size=query_size, key_size=key_size, attention_size=attention_size
+        )
         rng = init.generator(rng)
         self.W_a = init.uniform((attention_size, query_size), query_size, rng, dtype)
         self.U_a = init.uniform((attention_size, key_size), key_size, rng, dtype)
@@ -148,7 +161,9 @@ class ConcatAttention(Attention):
         dtype: Any = np.float32,
         rng: np.random.Generator | None = None,
     ) -> None:
-        check_sizes("ConcatAttention", query_size=query_size, key_size=key_size, attention_size=attention_size)
+        check_sizes(
+            "ConcatAttention", query_size=query_size, key_size=key_size, attention_size=attention_size
+        )
         rng = init.generator(rng)
         self.query_size = query_size
         self.W_a = init.uniform((attention_size, query_size + key_size), query_size + key_size, rng, dtype)
@@ -180,8 +195,8 @@ class DotAttention(Attention):
     def _check_equal(self, query: Any, keys: Any) -> None:
         if query.shape[-1] != keys.shape[-1]:
             raise ValueError(
-                f"{self._title()}: query has {query.shape[-1]} features and key {keys.shape[-1]}, expected the "
-                "same; choose equal widths, or GeneralAttention, whose matrix fits one to the other"
+                f"{self._title()}: query has {query.shape[-1]} features and key {keys.shape[-1]}, expected "
+                "the same; choose equal widths, or GeneralAttention, whose matrix fits one to the other"
             )
 
 
@@ -198,7 +213,12 @@ class GeneralAttention(Attention):
     """e_j = sᵀ W_a h_j. Luong et al. 2015, eq. 8, "general". Parameter: `W_a` (query, key)."""
 
     def __init__(
-        self, query_size: int, key_size: int, *, dtype: Any = np.float32, rng: np.random.Generator | None = None
+        self,
+        query_size: int,
+        key_size: int,
+        *,
+        dtype: Any = np.float32,
+        rng: np.random.Generator | None = None,
     ) -> None:
         check_sizes("GeneralAttention", query_size=query_size, key_size=key_size)
         self.W_a = init.uniform((query_size, key_size), key_size, init.generator(rng), dtype)
@@ -220,11 +240,14 @@ class GeneralAttention(Attention):
 class FixedContext(Attention):
     """No attention: the context is the value at the last position, whatever the query.
 
-    The encoder-decoder of Cho et al. 2014, with the annotation h_T as the one summary of the source. The weights are
-    one at the last position within the mask and zero elsewhere; the scores, which nothing computes, are zeros.
+    The encoder-decoder of Cho et al. 2014, with the annotation h_T as the one summary of the source. The
+    weights are one at the last position within the mask and zero elsewhere; the scores, which nothing
+    computes, are zeros.
     """
 
-    def forward(self, query: Any, keys: Any, values: Any = None, mask: Any = None, projected: Any = None) -> Attended:
+    def forward(
+        self, query: Any, keys: Any, values: Any = None, mask: Any = None, projected: Any = None
+    ) -> Attended:
         """As `Attention.forward`; the query and the keys give the shapes alone."""
         query, keys, values, mask = self._checked(query, keys, values, mask)
         shape, steps = (*query.shape[:-1], keys.shape[1]), keys.shape[1]  # (B, T) or (B, N, T)
@@ -263,8 +286,8 @@ def make_attention(
     if name in ("dot", "scaled"):
         if query_size != key_size:
             raise ValueError(
-                f"attention '{name}': the decoder's state has {query_size} features and the annotations {key_size}, expected "
-                f"the same; set encoder_hidden_size to half the hidden size, or use 'general'"
+                f"attention '{name}': the decoder's state has {query_size} features and the "
+                f"annotations {key_size}, expected the same; set encoder_hidden_size to half the hidden size, or use 'general'"
             )
         return DotAttention() if name == "dot" else ScaledDotAttention()
     if name == "none":

@@ -1,6 +1,7 @@
 """Recurrent cells: pure functions of (input, state) with PyTorch's parameters.
 
-`weight_ih` (G·hidden, input), `weight_hh` (G·hidden, hidden), `bias_ih` and `bias_hh` (G·hidden,), all U(±1/√hidden).
+`weight_ih` (G·hidden, input), `weight_hh` (G·hidden, hidden), `bias_ih` and `bias_hh` (G·hidden,), all
+U(±1/√hidden).
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ class Cell(Module):
     kind: str  # the cell's name among the recurrences of `tinygrad_attn.ops.sequence`
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, dtype: Any = np.float32, rng: np.random.Generator | None = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        dtype: Any = np.float32,
+        rng: np.random.Generator | None = None,
     ) -> None:
         check_sizes(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
         rng = init.generator(rng)
@@ -58,13 +64,17 @@ class Cell(Module):
         if state is None:
             return x, self.zero_state(x.shape[0])
         if isinstance(state, (tuple, list)):
-            raise TypeError(f"{title}: state is a {type(state).__name__}, expected one tensor (batch, {self.hidden_size})")
+            raise TypeError(
+                f"{title}: state is a {type(state).__name__}, expected one tensor (batch, {self.hidden_size})"
+            )
         return x, self._checked_state(state, x.shape[0])
 
     def _checked_state(self, part: Any, batch: int) -> Any:
         part = numbers(part, self.weight_hh)
         if part.shape != (batch, self.hidden_size):
-            raise ValueError(f"{self._title()}: state has shape {part.shape}, expected {(batch, self.hidden_size)}")
+            raise ValueError(
+                f"{self._title()}: state has shape {part.shape}, expected {(batch, self.hidden_size)}"
+            )
         return part
 
 
@@ -84,10 +94,10 @@ class RNNCell(Cell):
 class GRUCell(Cell):
     """The gated recurrent unit, rows of the weights in the order r, z, n.
 
-    With `reset_after` it is PyTorch's: n = tanh(W_in x + b_in + r ∘ (W_hn h + b_hn)), h' = (1 - z) ∘ n + z ∘ h.
-    Without, it is the paper's (Cho et al. 2014; Bahdanau et al. 2015, A.1.1): n = tanh(W_in x + b_in + W_hn (r ∘ h) +
-    b_hn), h' = (1 - z) ∘ h + z ∘ n. They are different cells: the reset gate acts at another place, and z has the
-    opposite meaning.
+    With `reset_after` it is PyTorch's: n = tanh(W_in x + b_in + r ∘ (W_hn h + b_hn)), h' = (1 - z) ∘ n + z ∘
+    h. Without, it is the paper's (Cho et al. 2014; Bahdanau et al. 2015, A.1.1): n = tanh(W_in x + b_in +
+    W_hn (r ∘ h) + b_hn), h' = (1 - z) ∘ h + z ∘ n. They are different cells: the reset gate acts at another
+    place, and z has the opposite meaning.
     """
 
     gates = 3

@@ -26,11 +26,12 @@ def check_width(what: str, x: Any, expected: int) -> None:
 
 
 def check_lengths(what: str, lengths: Any, batch: int, steps: int) -> np.ndarray:
-    """The lengths as an array of integers. Raises ValueError unless there is one for each row, from 1 to `steps`."""
+    """The lengths as integers. Raises ValueError unless there is one for each row, from 1 to `steps`."""
     found = np.asarray(lengths.data if isinstance(lengths, Tensor) else lengths)
     if found.shape != (batch,) or found.dtype.kind not in "iu":
         raise ValueError(
-            f"{what}: lengths have shape {found.shape} and dtype {found.dtype}, expected {batch} integers, one a sequence"
+            f"{what}: lengths have shape {found.shape} and dtype {found.dtype}, expected {batch} integers, "
+            "one a sequence"
         )
     wrong = found[(found < 1) | (found > steps)]
     if wrong.size:
@@ -41,7 +42,8 @@ def check_lengths(what: str, lengths: Any, batch: int, steps: int) -> np.ndarray
 def numbers(x: Any, like: Tensor | None = None) -> Any:
     """`x` as operations on floats take it: a tensor or array, integers (and lists) in the dtype of `like`.
 
-    Tensors and arrays of floating or complex numbers pass as they are. Without `like`, integers become float64.
+    Tensors and arrays of floating or complex numbers pass as they are. Without `like`, integers become
+    float64.
     """
     if not isinstance(x, (Tensor, np.ndarray)):
         x = np.asarray(x)

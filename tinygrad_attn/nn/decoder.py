@@ -1,6 +1,7 @@
-"""The decoder: a recurrent cell that looks at the source before (Bahdanau) or after (Luong) each of its steps.
+"""The decoder: a recurrent cell that looks at the source before (Bahdanau) or after (Luong) each step.
 
-One step and the unrolled sequence are kept apart: `step` gives the logits of one target position, `unroll` reads a
+One step and the unrolled sequence are kept apart: `step` gives the logits of one target position, `unroll`
+    reads a
 known target (teacher forcing) and computes all logits in one product at the end.
 """
 
@@ -22,12 +23,11 @@ from tinygrad_attn.nn.module import Module, scoped
 from tinygrad_attn.ops import concatenate, max, reshape, stack, tanh
 from tinygrad_attn.ops.unrolled import bahdanau_decoder
 
-
 _FUSED_CELLS = (RNNCell, GRUCell, LSTMCell)
 
 
 class Memory(NamedTuple):
-    """The source as the decoder consults it: annotations, what the attention projects of them, and the mask."""
+    """The source as the decoder consults it: annotations, their projections by the attention, the mask."""
 
     annotations: Tensor  # (B, T, V)
     projected: Any
@@ -73,11 +73,12 @@ class Unrolled(NamedTuple):
 class AttentionDecoder(Module):
     """s_i = f(s_{i-1}, y_{i-1}, c_i), with c_i retrieved from the source anew for each target position.
 
-    With `query="previous"` (Bahdanau et al. 2015) the state before the step asks, and the context enters the cell:
-    c_i = attention(s_{i-1}), s_i = cell([E y_{i-1}; c_i], s_{i-1}), logits from [s_i; c_i; E y_{i-1}].
+    With `query="previous"` (Bahdanau et al. 2015) the state before the step asks, and the context enters the
+    cell: c_i = attention(s_{i-1}), s_i = cell([E y_{i-1}; c_i], s_{i-1}), logits from [s_i; c_i; E y_{i-1}].
     With `query="current"` (Luong et al. 2015) the state after the step asks: s_i = cell(E y_{i-1}, s_{i-1}),
-    c_i = attention(s_i), h̃_i = tanh(W_c [c_i; s_i]), logits from h̃_i; `input_feeding` puts h̃_{i-1} beside E y_{i-1}.
-    s_0 = tanh(W_s ←h_1 + b), from the encoder's backward state at the first position; an LSTM's memory starts at zero.
+    c_i = attention(s_i), h̃_i = tanh(W_c [c_i; s_i]), logits from h̃_i; `input_feeding` puts h̃_{i-1} beside
+    E y_{i-1}. s_0 = tanh(W_s ←h_1 + b), from the encoder's backward state at the first position; an LSTM's
+    memory starts at zero.
 
     Args:
         embedding_size: width of an embedded target word.
@@ -89,8 +90,9 @@ class AttentionDecoder(Module):
         query: "previous" or "current".
         encoder_state_size: the width of ←h_1; half of `memory_size` if None.
         input_feeding: with `query="current"` alone.
-        output: "linear", or "maxout", the paper's deep output: the pairwise maximum of a layer twice as wide as s,
-            then a product (A.2.2 there; s_i stands where its formula prints s_{i-1}). With `query="previous"` alone.
+        output: "linear", or "maxout", the paper's deep output: the pairwise maximum of a layer twice as wide
+            as s, then a product (A.2.2 there; s_i stands where its formula prints s_{i-1}). With
+            `query="previous"` alone.
         reset_after: which GRU, see `GRUCell`.
         dropout: applied to embedded words and to what the output layer reads.
     """
@@ -119,7 +121,9 @@ class AttentionDecoder(Module):
         if output not in ("linear", "maxout"):
             raise ValueError(f"output: '{output}' is not one of linear, maxout")
         if input_feeding and query != "current":
-            raise ValueError("input_feeding needs query='current': it feeds the attentional state, which that has")
+            raise ValueError(
+                "input_feeding needs query='current': it feeds the attentional state, which that has"
+            )
         if output == "maxout" and query != "previous":
             raise ValueError("output='maxout' needs query='previous': it is the output layer of that decoder")
         check_sizes(
@@ -140,7 +144,9 @@ class AttentionDecoder(Module):
         self.cell = make_cell(
             cell, embedding_size + beside, hidden_size, reset_after=reset_after, dtype=dtype, rng=rng
         )
-        self.combine = None if previous else Linear(memory_size + hidden_size, hidden_size, dtype=dtype, rng=rng)
+        self.combine = (
+            None if previous else Linear(memory_size + hidden_size, hidden_size, dtype=dtype, rng=rng)
+        )
         read = hidden_size + memory_size + embedding_size
         self.deep = Linear(read, 2 * hidden_size, dtype=dtype, rng=rng) if output == "maxout" else None
         width = read if previous and self.deep is None else hidden_size
@@ -163,7 +169,9 @@ class AttentionDecoder(Module):
         return DecoderState(cell, Tensor(np.zeros(s.shape, s.dtype)) if self.input_feeding else None)
 
     @scoped
-    def step(self, token_embedding: Any, state: DecoderState | State, memory: Memory | Encoding) -> DecoderStep:
+    def step(
+        self, token_embedding: Any, state: DecoderState | State, memory: Memory | Encoding
+    ) -> DecoderStep:
         """One target position.
 
         Args:
@@ -210,12 +218,17 @@ class AttentionDecoder(Module):
     def logits(self, embedded: Tensor, encoding: Encoding) -> Tensor:
         """The logits of `unroll`, (B, N, vocabulary), and nothing else.
 
-        Bahdanau's decoder with additive scores is one fused operation then, an order of magnitude less to record;
-        under `ta.explicit()`, and when a graph is drawn in detail, its definition shows every e, α, c and s.
+        Bahdanau's decoder with additive scores is one fused operation then, an order of magnitude less to
+        record; under `ta.explicit()`, and when a graph is drawn in detail, its definition shows every e, α, c
+        and s.
         """
         attention, cell = self.attention, self.cell
         # Subclasses may compute something else, so they run as they are written.
-        if self.query != "previous" or type(attention) is not AdditiveAttention or type(cell) not in _FUSED_CELLS:
+        if (
+            self.query != "previous"
+            or type(attention) is not AdditiveAttention
+            or type(cell) not in _FUSED_CELLS
+        ):
             return self.unroll(embedded, encoding).logits
         embedded = self._checked(embedded, encoding.annotations, 3)
         memory = self.memory(encoding)
@@ -241,7 +254,9 @@ class AttentionDecoder(Module):
             raise ValueError(f"{self._title()}: embedded words have shape {embedded.shape}, expected {shape}")
         check_width(f"{self._title()}: an embedded word", embedded, self.embedding_size)
         if len(embedded) != batch:
-            raise ValueError(f"{self._title()}: there are {len(embedded)} rows of words, expected {batch}, as in the source")
+            raise ValueError(
+                f"{self._title()}: there are {len(embedded)} rows of words, expected {batch} as in the source"
+            )
         return embedded
 
     def _advance(self, word: Tensor, state: DecoderState | State, memory: Memory) -> DecoderStep:
@@ -267,7 +282,9 @@ class AttentionDecoder(Module):
         return moved
 
     def _attend(self, query: Tensor, memory: Memory) -> Attended:
-        found: Attended = self.attention(query, memory.annotations, mask=memory.mask, projected=memory.projected)
+        found: Attended = self.attention(
+            query, memory.annotations, mask=memory.mask, projected=memory.projected
+        )
         return found
 
     def _carried(self, state: DecoderState) -> DecoderState:
@@ -292,5 +309,7 @@ class AttentionDecoder(Module):
 
 def _present(tensor: Tensor | None) -> Tensor:
     if tensor is None:
-        raise ValueError("AttentionDecoder: the state lacks the attentional state; begin with initial_state()")
+        raise ValueError(
+            "AttentionDecoder: the state lacks the attentional state; begin with initial_state()"
+        )
     return tensor

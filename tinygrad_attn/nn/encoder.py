@@ -48,8 +48,12 @@ class BidirectionalEncoder(Module):
         rng: np.random.Generator | None = None,
     ) -> None:
         rng = init.generator(rng)
-        self.forward_cell = make_cell(cell, input_size, hidden_size, reset_after=reset_after, dtype=dtype, rng=rng)
-        self.backward_cell = make_cell(cell, input_size, hidden_size, reset_after=reset_after, dtype=dtype, rng=rng)
+        self.forward_cell = make_cell(
+            cell, input_size, hidden_size, reset_after=reset_after, dtype=dtype, rng=rng
+        )
+        self.backward_cell = make_cell(
+            cell, input_size, hidden_size, reset_after=reset_after, dtype=dtype, rng=rng
+        )
 
     def forward(self, x: Any, lengths: Any = None) -> Encoding:
         """x (B, T, input), lengths (B,) from 1 to T, or None where nothing is padded.
@@ -60,7 +64,9 @@ class BidirectionalEncoder(Module):
         title, size = self._title(), self.forward_cell.weight_ih.shape[1]
         x = numbers(x, self.forward_cell.weight_ih)
         if x.ndim != 3 or not x.shape[1]:
-            raise ValueError(f"{title}: input has shape {x.shape}, expected (batch, steps, {size}) with at least one step")
+            raise ValueError(
+                f"{title}: input has shape {x.shape}, expected (batch, steps, {size}) with at least one step"
+            )
         check_width(f"{title}: input", x, size)
         batch, steps, _ = x.shape
         lengths = np.full(batch, steps) if lengths is None else check_lengths(title, lengths, batch, steps)

@@ -18,7 +18,9 @@ def generator(rng: np.random.Generator | None) -> np.random.Generator:
     if rng is None:
         return np.random.default_rng()
     if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng: expected a numpy.random.Generator such as numpy.random.default_rng(0), got {rng!r}")
+        raise TypeError(
+            f"rng: expected a numpy.random.Generator such as numpy.random.default_rng(0), got {rng!r}"
+        )
     return rng
 
 
@@ -30,6 +32,6 @@ def parameter(values: Any, dtype: Any) -> Tensor:
 
 
 def uniform(shape: tuple[int, ...], fan_in: int, rng: np.random.Generator, dtype: Any) -> Tensor:
-    """U(-1/√fan_in, 1/√fan_in): what PyTorch gives linear layers and recurrent cells (fan_in = hidden size)."""
+    """U(±1/√fan_in), as PyTorch draws for linear layers and, with the hidden size as fan_in, for cells."""
     bound = 1 / np.sqrt(fan_in)
     return parameter(rng.uniform(-bound, bound, shape), dtype)

@@ -44,7 +44,8 @@ class Linear(Module):
 class Embedding(Module):
     """A table of vectors: ids (...) to (..., size).
 
-    Parameters: `weight` (count, size), drawn from N(0, 1). The row `padding_index` starts at zero and never trains.
+    Parameters: `weight` (count, size), drawn from N(0, 1). The row `padding_index` starts at zero and never
+        trains.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class Embedding(Module):
         values = init.generator(rng).standard_normal((count, size))
         if padding_index is not None:
             if not 0 <= padding_index < count:
-                raise ValueError(f"Embedding: padding_index {padding_index} is outside a table of {count} rows")
+                raise ValueError(
+                    f"Embedding: padding_index {padding_index} is outside a table of {count} rows"
+                )
             values[padding_index] = 0
         self.weight = init.parameter(values, dtype)
         self.padding_index = padding_index
@@ -84,7 +87,7 @@ class Embedding(Module):
 
 
 class Dropout(Module):
-    """While training, zeroes each entry with probability `p` and scales the others by 1/(1-p); else does nothing.
+    """In training, zeroes each entry with probability `p` and scales the others by 1/(1-p); else nothing.
 
     Args:
         p: from 0 to below 1.

@@ -16,7 +16,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def scoped(method: _Method) -> _Method:
-    """A method of a module that runs within the module's scope, as a call does; one that it calls stays there."""
+    """A method of a module that runs within the module's scope, as a call does; so do those it calls."""
 
     @wraps(method)
     def run(self: Module, *arguments: Any, **settings: Any) -> Any:
@@ -32,10 +32,10 @@ def scoped(method: _Method) -> _Method:
 class Module:
     """A function with parameters.
 
-    A leaf Tensor that requires a gradient is a parameter if an attribute holds it, and stays one when it is frozen
-    (`requires_grad = False`). A Module that an attribute holds is a part. Both may stand in lists, tuples and dicts.
-    Names follow the attributes: `encoder.forward_cell.weight_ih`, `layers.0.bias`. Calling a module runs `forward`
-    within a scope of the name it has in the module around it.
+    A leaf Tensor that requires a gradient is a parameter if an attribute holds it, and stays one when it is
+    frozen (`requires_grad = False`). A Module that an attribute holds is a part. Both may stand in lists,
+    tuples and dicts. Names follow the attributes: `encoder.forward_cell.weight_ih`, `layers.0.bias`. Calling
+    a module runs `forward` within a scope of the name it has in the module around it.
 
     Other tensors, such as a computed value that is kept to be looked at, are no parameters.
     """
@@ -55,6 +55,7 @@ class Module:
                 held.name = label
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        """`forward`, within the scope of this module's name."""
         if self._grows:
             for label, part in self.named_children():
                 part._take_label(label)
@@ -90,7 +91,7 @@ class Module:
                 stack.extend(reversed([part for _, part in module.named_children()]))
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """(name, parameter) for each parameter; one that is held in several places comes once, by its first name."""
+        """(name, parameter) for each; a parameter held in several places comes once, by its first name."""
         seen = set()
         for name, parameter in self._all_parameters():
             if id(parameter) not in seen:
@@ -102,7 +103,7 @@ class Module:
         return (parameter for _, parameter in self.named_parameters())
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """A copy of every parameter's array, by name; one that is held in several places comes by each name."""
+        """A copy of every parameter's array, by name; one held in several places comes by each name."""
         return {name: parameter.data.copy() for name, parameter in self._all_parameters()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -115,7 +116,9 @@ class Module:
         """
         title = type(self).__name__
         if not isinstance(state, Mapping):
-            raise TypeError(f"{title}: the state is a {type(state).__name__}, expected a mapping of names to arrays")
+            raise TypeError(
+                f"{title}: the state is a {type(state).__name__}, expected a mapping of names to arrays"
+            )
         parameters = dict(self._all_parameters())
         _check_names(title, parameters, state)
         arrays = {}
@@ -169,7 +172,7 @@ class Module:
                     yield label, held
 
     def _parts(self, around: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:
-        """The parts, without those that are around this module: a part may refer to the module that holds it."""
+        """The parts, without those around this module: a part may refer to the module that holds it."""
         for name, part in self.named_children():
             if part is not self and part not in around:
                 yield name, part
@@ -182,7 +185,9 @@ class Module:
             yield f"  {name}: {first}"
             yield from (f"  {line}" for line in others)
 
-    def _all_parameters(self, prefix: str = "", around: tuple[Module, ...] = ()) -> Iterator[tuple[str, Tensor]]:
+    def _all_parameters(
+        self, prefix: str = "", around: tuple[Module, ...] = ()
+    ) -> Iterator[tuple[str, Tensor]]:
         for name, parameter in self._own_parameters():
             yield prefix + name, parameter
         for name, part in self._parts(around):

@@ -10,7 +10,7 @@ from tinygrad_attn.nn.module import Module
 
 
 def orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
-    """A random orthogonal matrix, uniform over all of them: the Q of a normal matrix, R's diagonal made positive."""
+    """A random orthogonal matrix, uniform over all: the Q of a normal matrix, R's diagonal made positive."""
     q, r = np.linalg.qr(rng.standard_normal((size, size)))
     return np.asarray(q * np.sign(np.diagonal(r)))
 
@@ -18,8 +18,8 @@ def orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
 def initialise_as_paper(model: Module, rng: np.random.Generator) -> None:
     """Sets the parameters of `model` as Bahdanau et al. 2015, B.1 did.
 
-    Recurrent matrices are random orthogonal (each gate its own), W_a and U_a normal with deviation 0.001, v_a and
-    biases zero, everything else normal with deviation 0.01. A padding row of an embedding stays zero.
+    Recurrent matrices are random orthogonal (each gate its own), W_a and U_a normal with deviation 0.001, v_a
+    and biases zero, everything else normal with deviation 0.01. A padding row of an embedding stays zero.
     """
     rng = init.generator(rng)
     for name, weight in model.named_parameters():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Decoded(NamedTuple):
-    """One decoded sequence for each sentence of the batch. PAD and BOS are no words: they have no probability."""
+    """One decoded sequence for each sentence of the batch. PAD and BOS have probability zero."""
 
     tokens: np.ndarray  # (B, L): ids up to and with EOS (or cut at max_length), PAD after
     lengths: np.ndarray  # (B,): how many of them, EOS included
@@ -71,10 +71,11 @@ def greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decode
 def beam_search(
     model: Seq2Seq, source: Any, lengths: Any, max_length: int, beam_size: int, length_penalty: float
 ) -> Decoded:
-    """The sequence of highest log-probability / length^length_penalty that `beam_size` candidates at a time find.
+    """The sequence of highest log-probability / length^length_penalty found with `beam_size` candidates.
 
-    A candidate that ends with EOS is set aside; a sentence is done when no open candidate can overtake its best one
-    (without a length penalty), or when `beam_size` have ended. With `beam_size` 1 the result is the greedy one.
+    A candidate that ends with EOS is set aside; a sentence is done when no open candidate can overtake its
+    best one (without a length penalty), or when `beam_size` have ended. With `beam_size` 1 the result is the
+    greedy one.
     """
     check_sizes("beam_search", max_length=max_length, beam_size=beam_size)
     if not np.isfinite(length_penalty):
@@ -97,7 +98,9 @@ def beam_search(
             each = _log_probabilities(step.logits)  # (sentences · beam_size, vocabulary)
             vocabulary = each.shape[1]
             scores = each.reshape(len(sentences), beam_size, vocabulary) + score[:, :, None]
-            order = np.argsort(-scores.reshape(len(sentences), beam_size * vocabulary), axis=1, kind="stable")[:, : 2 * beam_size]
+            order = np.argsort(
+                -scores.reshape(len(sentences), beam_size * vocabulary), axis=1, kind="stable"
+            )[:, : 2 * beam_size]
             parent, chosen = order // vocabulary, order % vocabulary
             value = np.take_along_axis(scores.reshape(len(sentences), beam_size * vocabulary), order, axis=1)
             at = np.arange(len(sentences))[:, None]
@@ -119,7 +122,12 @@ def beam_search(
             tokens[:, :, i] = chosen
             weights[:, :, i] = attended[at, parent]
             score = value
-            going = np.array([best.may_improve(s, v, beam_size) for s, v in zip(sentences.tolist(), score[:, 0].tolist(), strict=True)])
+            going = np.array(
+                [
+                    best.may_improve(s, v, beam_size)
+                    for s, v in zip(sentences.tolist(), score[:, 0].tolist(), strict=True)
+                ]
+            )
             if i + 1 == max_length or not going.any():
                 if i + 1 == max_length:
                     for row in np.flatnonzero(going):
@@ -159,7 +167,7 @@ class _Best:
             self.weights[sentence, : len(tokens)] = weights
 
     def may_improve(self, sentence: int, best_open: float, beam_size: int) -> bool:
-        """Whether an open candidate could still win: log-probabilities only fall, so without a penalty it is sure."""
+        """Whether an open candidate could still win; sure without a penalty, as probabilities only fall."""
         if not np.isfinite(best_open):
             return False
         if self._penalty == 0:
@@ -187,7 +195,9 @@ def _log_probabilities(logits: Tensor | None) -> np.ndarray:
     assert logits is not None
     x = logits.data.astype(np.float64)
     if np.isnan(x).any() or np.isposinf(x).any():
-        raise FloatingPointError("the decoder's logits hold NaN or infinity, so no word is the likeliest; look at the weights")
+        raise FloatingPointError(
+            "the decoder's logits hold NaN or infinity, so no word is the likeliest; look at the weights"
+        )
     x[:, [PAD, BOS]] = -np.inf
     x -= x.max(axis=1, keepdims=True)
     x -= np.log(np.exp(x).sum(axis=1, keepdims=True))
@@ -204,7 +214,11 @@ def _rows_of_memory(memory: Memory, rows: np.ndarray) -> Memory:
 
 
 def _rows_of_state(state: DecoderState, rows: np.ndarray) -> DecoderState:
-    cell: State = tuple(_rows(part, rows) for part in state.cell) if isinstance(state.cell, tuple) else _rows(state.cell, rows)
+    cell: State = (
+        tuple(_rows(part, rows) for part in state.cell)
+        if isinstance(state.cell, tuple)
+        else _rows(state.cell, rows)
+    )
     return DecoderState(cell, None if state.attentional is None else _rows(state.attentional, rows))
 
 

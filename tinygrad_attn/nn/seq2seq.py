@@ -78,15 +78,17 @@ class Seq2SeqOutput(NamedTuple):
 
 
 def _together(parts: Sequence[Tensor]) -> Tensor:
-    """The tensors beside each other along axis 1, and their gradients, where any has come; zeros for the others."""
+    """The tensors beside each other along axis 1, with gradients if any has come (zeros for the rest)."""
     joined = stack(parts, axis=1)
     if any(part.grad is not None for part in parts):
-        joined.grad = np.stack([np.zeros_like(part.data) if part.grad is None else part.grad for part in parts], axis=1)
+        joined.grad = np.stack(
+            [np.zeros_like(part.data) if part.grad is None else part.grad for part in parts], axis=1
+        )
     return joined
 
 
 class Seq2Seq(Module):
-    """Embeddings, a bidirectional encoder and a decoder with attention. Bahdanau et al. 2015, Luong et al. 2015.
+    """Embeddings, a bidirectional encoder, a decoder with attention. Bahdanau et al., Luong et al. 2015.
 
     Args:
         source_size: how many source words there are, special tokens included.
@@ -132,9 +134,11 @@ class Seq2Seq(Module):
             hidden_size=hidden_size,
         )
         if target_size <= EOS:
-            raise ValueError(f"Seq2Seq: target_size is {target_size}, expected at least {EOS + 1}, for PAD, BOS and EOS")
+            raise ValueError(
+                f"Seq2Seq: target_size is {target_size}, expected at least {EOS + 1}, for PAD, BOS and EOS"
+            )
         each = hidden_size if encoder_hidden_size is None else encoder_hidden_size
-        options: dict[str, Any] = dict(dtype=dtype, rng=rng)
+        options: dict[str, Any] = {"dtype": dtype, "rng": rng}
         self.source_embedding = Embedding(source_size, embedding_size, PAD, **options)
         self.target_embedding = Embedding(target_size, embedding_size, PAD, **options)
         self.encoder = BidirectionalEncoder(embedding_size, each, cell, reset_after=reset_after, **options)
@@ -191,7 +195,9 @@ class Seq2Seq(Module):
     def _embedded_target(self, target_in: Any) -> Tensor:
         target_in = np.asarray(target_in.data if isinstance(target_in, Tensor) else target_in)
         if target_in.ndim != 2:
-            raise ValueError(f"{self._title()}: target_in has shape {target_in.shape}, expected (batch, steps)")
+            raise ValueError(
+                f"{self._title()}: target_in has shape {target_in.shape}, expected (batch, steps)"
+            )
         embedded: Tensor = self.target_embedding(target_in)
         return embedded
 
@@ -200,7 +206,12 @@ class Seq2Seq(Module):
         return greedy(self, source, lengths, max_length)
 
     def beam_search(
-        self, source: Any, lengths: Any = None, max_length: int = 100, beam_size: int = 5, length_penalty: float = 0.0
+        self,
+        source: Any,
+        lengths: Any = None,
+        max_length: int = 100,
+        beam_size: int = 5,
+        length_penalty: float = 0.0,
     ) -> Decoded:
         """The likeliest sequence found with `beam_size` candidates at a time; see `search.beam_search`."""
         return beam_search(self, source, lengths, max_length, beam_size, length_penalty)
