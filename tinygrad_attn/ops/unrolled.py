@@ -116,7 +116,7 @@ def _vjp(
     dtype = g.dtype
     w_c = w_ih[:, inner:]
     upstream = np.ascontiguousarray(g[:, :, :size].transpose(1, 2, 0))  # (N, H, B)
-    to_context = np.ascontiguousarray(g[:, :, size : size + width].transpose(1, 0, 2))  # (N, B, V)
+    to_context = g[:, :, size : size + width].transpose(1, 0, 2).copy()  # (N, B, V), added to below
     grads = buffers.gradients(count)
     dx, dh, carried, arriving = grads.dx, grads.dh, grads.carried, grads.arriving
     to_scores, to_query = np.empty((count, batch, length), dtype), np.empty((count, batch, a), dtype)
