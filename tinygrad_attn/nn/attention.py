@@ -286,8 +286,9 @@ def make_attention(
     if name in ("dot", "scaled"):
         if query_size != key_size:
             raise ValueError(
-                f"attention '{name}': the decoder's state has {query_size} features and the "
-                f"annotations {key_size}, expected the same; set encoder_hidden_size to half the hidden size, or use 'general'"
+                f"attention '{name}': the decoder's state has {query_size} features and the annotations "
+                f"{key_size}, expected the same; set encoder_hidden_size to half the hidden size, or use "
+                "'general'"
             )
         return DotAttention() if name == "dot" else ScaledDotAttention()
     if name == "none":
