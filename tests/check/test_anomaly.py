@@ -1,0 +1,156 @@
+"""`detect_anomaly` names the operation, where it was called, and what it was given."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinygrad_attn as ta
+from tinygrad_attn.engine.modes import thread
+
+HERE = __file__
+
+
+def caught(function: Any) -> ta.AnomalyError:
+    with pytest.raises(ta.AnomalyError) as error, ta.detect_anomaly():
+        function()
+    return error.value
+
+
+def test_forward() -> None:
+    x = ta.Tensor([[0.0, 1.0, -2.0]], requires_grad=True)
+
+    def run() -> None:
+        with ta.scope("decoder"), ta.scope("step 7"), ta.scope("attention"):
+            ta.log(x * 2)  # here
+        raise AssertionError("not reached")
+
+    error = caught(run)
+    assert isinstance(error, FloatingPointError)
+    assert (error.operation, error.phase, error.scope) == ("log", "forward", "decoder/step 7/attention")
+    assert error.site is not None and error.site.file == HERE and error.site.text.endswith("# here")
+    text = str(error)
+    assert "log made 1 NaN and 1 infinite of 3 entries in decoder/step 7/attention" in text
+    assert "input 0: shape (1, 3), float64, from -4 to 2" in text
+    assert f"{HERE}:{error.site.line}" in text
+
+
+def test_backward() -> None:
+    x = ta.Tensor([0.0, 4.0], requires_grad=True)
+
+    def run() -> None:
+        with ta.scope("encoder"):
+            y = ta.sqrt(x)  # made here
+        (y * 3).sum().backward()  # backward here
+
+    error = caught(run)
+    assert (error.operation, error.phase, error.scope) == ("sqrt", "backward", "encoder")
+    assert error.site is not None and error.site.text.endswith("# backward here")
+    assert error.forward_site is not None and error.forward_site.text.endswith("# made here")
+    text = str(error)
+    assert "the rule of sqrt for its input number 0 made 1 infinite of 2 entries in encoder" in text
+    assert "upstream gradient: shape (2,), float64, from 3 to 3" in text
+    assert "forward called at" in text and "backward called at" in text
+
+
+def test_backward_of_a_graph_made_outside() -> None:
+    y = ta.sqrt(ta.Tensor([0.0], requires_grad=True))
+    assert "a line outside detect_anomaly" in str(caught(lambda: y.sum().backward()))
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_inside_a_fused_operation(explicit: bool) -> None:
+    x = ta.Tensor([1.0, 2.0], requires_grad=True)
+    bad = ta.fused(
+        lambda x: ta.exp(x * 1000.0),
+        lambda x: np.exp(x * 1000.0),
+        lambda g, y, x: (g * y * 1000,),
+        name="bad",
+    )
+
+    def run() -> None:
+        with ta.explicit() if explicit else ta.scope("kernels"):
+            bad(x)
+
+    error = caught(run)
+    assert error.operation == ("exp" if explicit else "bad")
+    assert error.scope == ("bad" if explicit else "kernels")
+
+
+def test_a_sum_of_gradients_that_overflows() -> None:
+    x = ta.Tensor([1.0], requires_grad=True)
+
+    def run() -> None:
+        y = x * 1.0
+        ta.concatenate([y, y]).backward(np.full(2, 1.5e308))
+
+    error = caught(run)
+    assert (
+        error.operation == "mul"
+        and "the sum of the gradients for the output of mul has 1 infinite" in str(error)
+    )
+
+
+def test_create_graph_and_products() -> None:
+    x = ta.Tensor([[0.0, 4.0]], requires_grad=True)
+    W = ta.Tensor(np.ones((1, 2)), requires_grad=True)
+    error = caught(lambda: ta.grad(ta.sqrt(x).sum(), x, create_graph=True))
+    assert error.operation in ("sqrt", "div")
+    with ta.detect_anomaly():
+        model = ta.nn.Linear(2, 3, dtype=np.float64)
+        (model(x) * W.sum()).sum().backward()
+    assert model.weight.grad is not None
+
+
+def test_what_was_not_finite_before_is_not_the_operation_s_fault() -> None:
+    with ta.detect_anomaly():
+        x = ta.Tensor([-np.inf, 0.0, 1.0], requires_grad=True)
+        y = ta.softmax(x + 0.0)
+        assert (y.data[0], np.isfinite(y.data).all()) == (0.0, True)
+        (ta.Tensor([np.nan, 1.0]) * 2).sum()
+        y.sum().backward()
+    assert caught(lambda: x - x).operation == "sub"  # a NaN out of infinities is
+
+
+def test_integers_and_empty_tensors_pass() -> None:
+    with ta.detect_anomaly():
+        ta.sum(ta.Tensor(np.zeros((0, 3))), axis=0)
+        ta.Tensor([1, 2]) + 1
+
+
+def test_the_mode_is_restored_and_belongs_to_a_thread() -> None:
+    before = thread.mode
+    results = []
+    with ta.detect_anomaly():
+        worker = threading.Thread(
+            target=lambda: results.append(thread.mode.watcher), name="without a watcher"
+        )
+        worker.start()
+        worker.join()
+        with ta.no_grad(), pytest.raises(ta.AnomalyError):
+            ta.log(ta.Tensor([0.0]))
+    assert results == [None] and thread.mode == before
+    with np.errstate(divide="ignore"):
+        assert np.isinf(ta.log(ta.Tensor([0.0])).data).all()
+
+
+def test_memory_of_dead_tensors_is_let_go() -> None:
+    with ta.detect_anomaly():
+        watcher: Any = thread.mode.watcher
+        kept = ta.Tensor([1.0]) * 2
+        for _ in range(100):
+            kept + 1
+        assert len(watcher._sites) <= 2
+
+
+def test_within_a_model() -> None:
+    rng = np.random.default_rng(0)
+    model = ta.nn.Seq2Seq(6, 6, 3, 4, dtype=np.float64, rng=rng)
+    model.decoder.attention.v_a.data[:] = np.inf if hasattr(model.decoder.attention, "v_a") else 0
+    source, target = np.array([[4, 5]]), np.array([[1, 4]])
+    error = caught(lambda: model(source, None, target))
+    assert error.site is not None and error.site.file == HERE
+    assert error.scope
