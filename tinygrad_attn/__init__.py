@@ -1,5 +1,7 @@
 """tinygrad_attn: reverse-mode automatic differentiation on numpy, and attention as its papers derive it."""
 
+from typing import TYPE_CHECKING, Any
+
 from tinygrad_attn import nn, optim
 from tinygrad_attn.check import (
     AnomalyError,
@@ -30,6 +32,7 @@ __all__ = [
     "Primitive",
     "Product",
     "Tensor",
+    "data",
     "detect_anomaly",
     "explicit",
     "fused",
@@ -42,5 +45,18 @@ __all__ = [
     "no_grad",
     "optim",
     "scope",
+    "viz",
     *_operations,
 ]
+
+if TYPE_CHECKING:
+    from tinygrad_attn import data, viz
+else:
+
+    def __getattr__(name: str) -> Any:
+        """`data` and `viz`, which need more of the standard library, are loaded when first asked for."""
+        if name in ("data", "viz"):
+            from importlib import import_module
+
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,341 @@
+"""`gradient_flow`: how the gradient travels from the loss to logits, c, α, e, s and h, and in which parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinygrad_attn.engine import Tensor
+from tinygrad_attn.nn import Seq2SeqOutput
+from tinygrad_attn.viz.nodes import Edge
+from tinygrad_attn.viz.opened import open_named
+from tinygrad_attn.viz.record import Record
+from tinygrad_attn.viz.roles import normal, number_in, role_of, roles_of
+from tinygrad_attn.viz.sweep import Sweeper
+
+if TYPE_CHECKING:
+    from tinygrad_attn.viz.graph import Graph
+    from tinygrad_attn.viz.picture import Picture
+
+_MOST_PATHS = 20_000
+
+# What reaches a tensor through a use by ...: for an annotation h and for a state s.
+_PARTS = {
+    "h": {"c": "value", "e": "key", "s": "state"},
+    "s": {"e": "scores", "s": "recurrence", "h̃": "output", "logits": "output", "loss": "output"},
+}
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path of the gradient from one named tensor to another.
+
+    Attributes:
+        labels: the named tensors on the way, from the loss's side on: ("loss", "logits", "c2", "h").
+        gradient: the gradient that flows along this path alone, of the last tensor's shape.
+    """
+
+    labels: tuple[str, ...]
+    gradient: np.ndarray
+
+    def __str__(self) -> str:
+        return " → ".join(self.labels)
+
+
+class GradientFlow:
+    """The gradients of an attention model by the names of the papers, and the parts they are made of.
+
+    Labels are the names with the number of the step: "loss", "logits", "s0", "c1", "α1" (or "alpha1"), "e1",
+    "h"; what there is once has no number.
+
+    Attributes:
+        labels: all of them, from the loss on back.
+        count: N, how many steps there are.
+        links: (used by, tensor) -> the gradient that reaches the tensor through that use, on paths that no
+            other named tensor lies on; over all uses they sum to the tensor's gradient.
+        example: which sequence of the batch tables and figures show.
+    """
+
+    def __init__(
+        self, record: Record, roles: Mapping[str, Sequence[tuple[str, int | None]]], example: int
+    ) -> None:
+        self._record = record
+        self._sweeper = Sweeper(record)
+        self._nodes = {node.id: node for node in record.nodes}
+        self.example = example
+        self._ids: dict[str, str] = {"loss": record.output}
+        self._roles: dict[str, list[str]] = {"loss": ["loss"]}
+        for role, found in roles.items():
+            labels = [role if number is None else f"{role}{number}" for _, number in found]
+            self._roles[role] = labels
+            self._ids.update(zip(labels, (id for id, _ in found), strict=True))
+        self._labels = {id: label for label, id in self._ids.items()}
+        self.labels = sorted(self._ids, key=lambda label: -self._sweeper.position(self._ids[label]))
+        weights = self._roles.get("α", []) or self._roles.get("e", [])
+        alone = len(weights) == 1 and self.value(weights[0]).ndim == 3
+        self.count = self.value(weights[0]).shape[1] if alone else len(weights)
+        self._stops = set(self._labels)
+        self._within = self._sweeper.leading(self._stops)
+        self.links: dict[tuple[str, str], np.ndarray] = {}
+        for label in self.labels:
+            gradient = self._nodes[self._ids[label]].gradient
+            if gradient is not None:
+                for id, part in self._sweeper.sweep(
+                    self._ids[label], gradient, self._stops, self._within
+                ).items():
+                    self.links[label, self._labels[id]] = part
+
+    def role(self, name: str) -> list[str]:
+        """The labels of all steps of "h", "s", "e", "α", "c", "h̃" or "logits", in order, if there are any."""
+        return list(self._roles.get(name, ()))
+
+    def value(self, label: str) -> np.ndarray:
+        """The tensor itself."""
+        value = self._nodes[self._id(label)].value
+        assert value is not None
+        return value
+
+    def gradient(self, label: str) -> np.ndarray:
+        """∂loss/∂(the tensor), of its shape. Zeros where no gradient arrived."""
+        gradient = self._nodes[self._id(label)].gradient
+        return np.zeros_like(self.value(label)) if gradient is None else gradient
+
+    def parts(self, label: str, step: int | None = None) -> dict[str, np.ndarray]:
+        """The gradient by what it came through; the parts sum to the whole. With `step`, of that step alone.
+
+        For an annotation h: "value" (through c), "key" (through e), "state" (through s_0, which the encoder's
+            last state
+        starts). For a state s: "scores" (through e), "recurrence" (through the next state), "output" (through
+        the logits, or h̃). For others, the names of what uses them.
+        """
+        label = self.label(label)
+        names = _PARTS.get(role_of(label), {})
+        found: dict[str, np.ndarray] = {}
+        for (user, used), part in self.links.items():
+            if used == label and step in (None, number_in(user)):
+                name = names.get(role_of(user), role_of(user))
+                found[name] = found[name] + part if name in found else part
+        return found
+
+    def path(self, *labels: str) -> np.ndarray:
+        """The gradient from the first tensor to the last along paths that meet just these named ones.
+
+        It starts with the whole gradient of the first: `path("loss", "logits", "c2", "h")`.
+
+        Raises:
+            KeyError: for a label that is not there.
+            ValueError: for fewer than two labels.
+        """
+        if len(labels) < 2:
+            raise ValueError(f"path: got {len(labels)} labels, expected the two ends at least")
+        ids = [self._id(label) for label in labels]
+        gradient: np.ndarray | None = self.gradient(labels[0])
+        for here, there in pairwise(ids):
+            assert gradient is not None
+            gradient = self._sweeper.sweep(here, gradient, self._stops, self._within).get(there)
+            if gradient is None:
+                return np.zeros_like(self.value(labels[-1]))
+        assert gradient is not None
+        return gradient
+
+    def paths(self, start: str, end: str) -> list[Path]:
+        """All paths from `start` to `end`, each with what flows along it; they sum to `between`.
+
+        Raises:
+            KeyError: for a label that is not there.
+            ValueError: if there are more than 20,000; their number grows exponentially with the steps.
+        """
+        first, last = self._id(start), self._id(end)
+        towards = self._sweeper.leading({last})
+        found: list[Path] = []
+        stack: list[tuple[tuple[str, ...], np.ndarray]] = [((self._labels[first],), self.gradient(start))]
+        while stack:
+            labels, gradient = stack.pop()
+            here = self._ids[labels[-1]]
+            if here == last and len(labels) > 1:
+                found.append(Path(labels, gradient))
+                continue
+            for id, part in self._sweeper.sweep(here, gradient, self._stops, towards).items():
+                if id in towards:
+                    stack.append(((*labels, self._labels[id]), part))
+            if len(found) + len(stack) > _MOST_PATHS:
+                raise ValueError(
+                    f"paths: there are more than {_MOST_PATHS:,} from {start} to {end}; ask path() for one"
+                )
+        return sorted(found, key=lambda path: path.labels)
+
+    def between(self, start: str, end: str) -> np.ndarray:
+        """The gradient that flows from `start` to `end` on all paths; from "loss", the whole of it."""
+        first, last = self._id(start), self._id(end)
+        found = self._sweeper.sweep(first, self.gradient(start), {last}, self._sweeper.leading({last}))
+        return found.get(last, np.zeros_like(self.value(end)))
+
+    def norms(self, role: str) -> list[float]:
+        """The Euclidean norm of ∂loss/∂(each step's tensor), for the example: where it vanishes or explodes.
+
+        For "h" one for each source position.
+        """
+        return [float(np.linalg.norm(row)) for row in self.rows(role)]
+
+    def rows(self, role: str, part: str | None = None, step: int | None = None) -> list[np.ndarray]:
+        """∂loss/∂(each step's tensor), or a `part` of it, for the example; for "h" by source position."""
+        found = [self._of_example(self._array(label, part, step)) for label in self.role(role)]
+        if len(found) == 1 and (role == "h" or (self.count > 1 and found[0].ndim)):
+            return [np.asarray(row) for row in found[0]]
+        return found
+
+    def part_names(self, role: str) -> list[str]:
+        """Which parts the gradients of "h" or "s" have."""
+        return [*dict.fromkeys(name for label in self.role(role) for name in self.parts(label))]
+
+    def table(self, step: int | None = None) -> str:
+        """The gradients as text: of one step (from 1), by entry if there are few, or norms by step."""
+        from tinygrad_attn.viz.flow_text import overview, step_table
+
+        return overview(self) if step is None else step_table(self, self._checked(step))
+
+    def figure(self, source: Sequence[str] | None = None, target: Sequence[str] | None = None) -> Picture:
+        """∂loss/∂α and ∂loss/∂e as matrices, norms of ∂loss/∂s over steps and of ∂loss/∂h over the source.
+
+        Args:
+            source: the source tokens, for the axes; their positions if None.
+            target: the target tokens.
+
+        Returns:
+            A matplotlib Figure that shows itself in a notebook; `.save(path)` writes SVG, PNG or PDF.
+        """
+        from tinygrad_attn.viz.flow_figure import flow_figure
+
+        return flow_figure(self, source, target)
+
+    def graph(self, step: int) -> Graph:
+        """How the gradient travels through one step (from 1), as a graph of the named tensors alone."""
+        from tinygrad_attn.viz.flow_graph import step_graph
+
+        return step_graph(self, self._checked(step))
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        source: Sequence[str] | None = None,
+        target: Sequence[str] | None = None,
+    ) -> None:
+        """Writes `figure` to a file: SVG, PNG or PDF by its ending."""
+        self.figure(source, target).save(path)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        return (
+            f"<GradientFlow of {self.count} steps: {', '.join(self.labels)}>"
+            if len(self.labels) < 30
+            else f"<GradientFlow of {self.count} steps>"
+        )
+
+    def _repr_svg_(self) -> str:
+        return self.figure().svg()
+
+    def _checked(self, step: int) -> int:
+        if not 1 <= step <= self.count:
+            raise ValueError(f"gradient_flow: step {step} is not from 1 to the {self.count} steps there are")
+        return step
+
+    def _array(self, label: str, part: str | None, step: int | None) -> np.ndarray:
+        if part is None:
+            return self.gradient(label)
+        return self.parts(label, step).get(part, np.zeros_like(self.value(label)))
+
+    def _of_example(self, array: np.ndarray) -> np.ndarray:
+        return array[self.example] if self._batched and array.ndim else array
+
+    @property
+    def _batched(self) -> bool:
+        """Whether arrays have an axis for the batch: weights have no less than two axes then."""
+        first = (self.role("α") or self.role("e"))[0]
+        return self.value(first).ndim > 1
+
+    def label(self, name: str) -> str:
+        """The label that `name` stands for: "alpha 2" and "α₂" are "α2". KeyError if there is none."""
+        label = normal(name)
+        if label not in self._ids:
+            raise KeyError(f"gradient_flow: there is no {name!r}; there are {', '.join(self.labels[:40])}")
+        return label
+
+    def _id(self, name: str) -> str:
+        return self._ids[self.label(name)]
+
+
+def gradient_flow(
+    loss: Tensor,
+    output: Seq2SeqOutput | None = None,
+    *,
+    h: Any = None,
+    s: Any = None,
+    e: Any = None,
+    alpha: Any = None,
+    c: Any = None,
+    logits: Any = None,
+    example: int = 0,
+) -> GradientFlow:
+    """How the gradient of `loss` travels: loss → logits → (s, c) → α → e → (s, h).
+
+    Call `loss.backward()` before.
+
+    Args:
+        loss: what `backward()` was called on.
+        output: the pass of a `Seq2Seq` it was computed from. Not needed: the tensors that a model exposes are
+            found by their names.
+        h, s, e, alpha, c, logits: for models made by hand, the tensors of that role: one, or one for each
+            step (source position, for h) in order. What is left out is found by name: "h", "s", "e", "α" (or
+            "alpha"), "c", "logits", also with a number, as in "s₀".
+        example: which sequence of a batch tables and figures show.
+
+    Raises:
+        TypeError: if a tensor is expected and something else comes.
+        RuntimeError: if `backward()` has not been called on the loss, or parameters were written since.
+        ValueError: if a tensor is not part of the computation, or neither α nor e is there.
+    """
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"gradient_flow: the loss is a {type(loss).__name__}, expected a Tensor")
+    record = Record(loss)
+    if not record.traced:
+        raise RuntimeError(f"gradient_flow: {' '.join(record.notices)}")
+    given: dict[str, Any] = {"h": h, "s": s, "e": e, "α": alpha, "c": c, "logits": logits}
+    if output is not None:
+        steps = output.steps
+        of_output = {
+            "h": output.encoding.annotations,
+            "s": [output.initial.s, *(step.s for step in steps)],
+            "e": [step.scores for step in steps],
+            "α": [step.weights for step in steps],
+            "c": [step.context for step in steps],
+            "logits": output.logits,
+        }
+        given = {role: of_output[role] if tensors is None else tensors for role, tensors in given.items()}
+    open_named(record)
+    roles = roles_of(record, {role: tensors for role, tensors in given.items() if tensors is not None})
+    if not roles.get("α") and not roles.get("e"):
+        raise ValueError("gradient_flow: no tensor is called 'α' or 'e'; name them, or pass alpha= and e=")
+    weights = next(node.value for node in record.nodes if node.id == (roles.get("α") or roles["e"])[0][0])
+    assert weights is not None
+    if weights.ndim > 1 and not 0 <= example < weights.shape[0]:
+        raise ValueError(
+            f"gradient_flow: example {example} is not one of the {weights.shape[0]} in the batch"
+        )
+    return GradientFlow(record, roles, example)
+
+
+def used_edges(flow: GradientFlow, labels: Sequence[str]) -> list[Edge]:
+    """The links among the labels, as edges between nodes of that id."""
+    among = set(labels)
+    return [
+        Edge(used, user, 0, part)
+        for (user, used), part in flow.links.items()
+        if used in among and user in among
+    ]

@@ -1,0 +1,43 @@
+"""The gradient flow of one step as a graph of the named tensors alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tinygrad_attn.viz.record import Record
+
+if TYPE_CHECKING:
+    from tinygrad_attn.viz.flow import GradientFlow
+    from tinygrad_attn.viz.graph import Graph
+
+
+def step_graph(flow: GradientFlow, step: int) -> Graph:
+    """See `GradientFlow.graph`."""
+    from tinygrad_attn.viz.flow import used_edges
+    from tinygrad_attn.viz.graph import Graph
+
+    wanted = {"loss", f"s{step - 1}", f"h̃{step}"} | {f"{role}{step}" for role in ("s", "c", "α", "e")}
+    for role in ("h", "logits", "α", "e", "c"):
+        labels = flow.role(role)
+        wanted.update(labels if role == "h" or len(labels) == 1 else [f"{role}{step}"])
+    labels = [label for label in reversed(flow.labels) if label in wanted]
+    nodes = []
+    for i, label in enumerate(labels):
+        node = flow._nodes[flow._id(label)]
+        # Ids that DOT reads without quotes; the numbers of the labels become subscripts.
+        nodes.append(replace(node, id=f"f{i}", name=_subscripted(label), scope=(), members=()))
+    ids = {label: node.id for label, node in zip(labels, nodes, strict=True)}
+    edges = used_edges(flow, labels)
+    for edge in edges:
+        edge.source, edge.target = ids[edge.source], ids[edge.target]
+    notice = (
+        f"Step {step} of {flow.count}: the gradient flows against the arrows. A line is all that flows "
+        "from one named tensor to another without passing a third; what comes from other steps is not drawn."
+    )
+    record = Record.of_parts(nodes, edges, ids["loss"])
+    return Graph(record, nodes, edges, [notice], "flow")
+
+
+def _subscripted(label: str) -> str:
+    return label.translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
