@@ -1,7 +1,7 @@
 """The state of a thread that operations look at, and the context managers that change it.
 
-There are three switches (`no_grad`, `explicit`, and the watcher that `detect_anomaly` installs) and the current
-scope. Each thread has its own; leaving a context restores what it found, also after an exception.
+There are three switches (`no_grad`, `explicit`, and the watcher that `detect_anomaly` installs) and the
+current scope. Each thread has its own; leaving a context restores what it found, also after an exception.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tinygrad_attn.engine.primitive import Primitive
-    from tinygrad_attn.engine.workers import Workers
     from tinygrad_attn.engine.tensor import Tensor
+    from tinygrad_attn.engine.workers import Workers
 
 
 class Scope(NamedTuple):
-    """A link of the chain of names an operation is recorded under; innermost first, so that entering is cheap."""
+    """A link of the chain of names an operation is recorded under; innermost first, so that entering is
+    cheap."""
 
     outer: Scope | None
     name: str
@@ -40,7 +41,8 @@ class Watcher(Protocol):
         """`primitive` computed `output` from `arrays`; the current scope is `thread.mode.scope`."""
 
     def backward(self, output: Tensor, slot: int, upstream: Any, gradient: Any) -> None:
-        """From `upstream`, the gradient of `output`, that of its operation's input number `slot` was computed."""
+        """From `upstream`, the gradient of `output`, that of its operation's input number `slot` was
+        computed."""
 
 
 class Mode(NamedTuple):
@@ -82,7 +84,8 @@ def explicit() -> Any:
 
 
 class scope:  # noqa: N801 - a context manager, named as its use reads
-    """Operations inside are recorded under `name`, within the scopes around: `with ta.scope("step 3"): ...`."""
+    """Operations inside are recorded under `name`, within the scopes around: `with ta.scope("step 3"):
+    ...`."""
 
     __slots__ = ("name",)
 
@@ -91,10 +94,14 @@ class scope:  # noqa: N801 - a context manager, named as its use reads
 
     def __enter__(self) -> None:
         found = thread.mode
-        thread.mode = Mode(found.recording, found.explicit, found.watcher, Scope(found.scope, self.name), found.workers)
+        thread.mode = Mode(
+            found.recording, found.explicit, found.watcher, Scope(found.scope, self.name), found.workers
+        )
 
     def __exit__(self, *exception: object) -> None:
         # What was found is the link outside, so that one scope object can be entered again inside itself.
         inside = thread.mode
         assert inside.scope is not None
-        thread.mode = Mode(inside.recording, inside.explicit, inside.watcher, inside.scope.outer, inside.workers)
+        thread.mode = Mode(
+            inside.recording, inside.explicit, inside.watcher, inside.scope.outer, inside.workers
+        )

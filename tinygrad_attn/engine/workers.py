@@ -1,14 +1,16 @@
 """Threads that share the work of large kernels: the batch is split in shards, one for each thread.
 
-numpy releases the interpreter lock inside its loops and products, so Python threads run them side by side. What a
-kernel computes depends on the number of shards (sums of gradients are taken shard by shard, in order) but not on which
-thread ran them or when: a run is reproducible for a given number of workers.
+numpy releases the interpreter lock inside its loops and products, so Python threads run them side by side.
+What a kernel computes depends on the number of shards (sums of gradients are taken shard by shard, in order)
+but not on which thread ran them or when: a run is reproducible for a given number of workers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,8 @@ class Workers:
         self._pool = ThreadPoolExecutor(count - 1) if count > 1 else None
 
     def run(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-        """The results of the tasks, in order. What the other threads have not begun by then, this one does."""
+        """The results of the tasks, in order. What the other threads have not begun by then, this one
+        does."""
         if self._pool is None:
             return [task() for task in tasks]
         waiting = [self._pool.submit(task) for task in tasks[1:]]
@@ -50,7 +53,8 @@ class Sharded:
     Args:
         kernel: as for `fused`, with a VJP that takes `saved`.
         kernel_vjp: as for `fused`.
-        rows: for each input whether its first axis is the batch; the gradients of the others are summed over shards.
+        rows: for each input whether its first axis is the batch; the gradients of the others are summed over
+        shards.
         work: `work(*arrays, **static)`, the multiplications in one step of the kernel's loop.
     """
 
@@ -73,7 +77,7 @@ class Sharded:
             y, saved = self._kernel(*inputs, **static)
             return y, [saved]
         parts = _parts(len(inputs[0]), count)
-        results = workers.run([lambda part=part: self._kernel(*self._of(inputs, part), **static) for part in parts])
+        results = workers.run([partial(self._kernel, *self._of(inputs, part), **static) for part in parts])
         return np.concatenate([y for y, _ in results]), [saved for _, saved in results]
 
     def kernel_vjp(self, g: Any, y: Any, *inputs: Any, saved: Sequence[Any], **static: Any) -> Sequence[Any]:
@@ -86,7 +90,7 @@ class Sharded:
             return self._kernel_vjp(g[part], y[part], *self._of(inputs, part), saved=kept, **static)
 
         parts = _parts(len(g), len(saved))
-        tasks = [lambda part=part, kept=kept: shard(part, kept) for part, kept in zip(parts, saved, strict=True)]
+        tasks = [partial(shard, part, kept) for part, kept in zip(parts, saved, strict=True)]
         results = [task() for task in tasks] if workers is None else workers.run(tasks)
         return [
             None if pieces[0] is None else np.concatenate(pieces) if row else _summed(pieces)
@@ -99,13 +103,14 @@ class Sharded:
 
     def _of(self, inputs: Sequence[Any], part: slice) -> list[Any]:
         return [
-            x[part] if row and x is not None else x for row, x in zip(self._spread(len(inputs)), inputs, strict=True)
+            x[part] if row and x is not None else x
+            for row, x in zip(self._spread(len(inputs)), inputs, strict=True)
         ]
 
 
 def _parts(length: int, count: int) -> list[slice]:
     bounds = [length * i // count for i in range(count + 1)]
-    return [slice(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 
 def _summed(pieces: Sequence[np.ndarray]) -> np.ndarray:

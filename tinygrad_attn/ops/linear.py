@@ -23,7 +23,7 @@ def linear_definition(x: Any, weight: Any, bias: Any = None) -> Any:
     return y if bias is None else y + bias
 
 
-def _linear_kernel(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+def _linear_kernel(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> Any:
     y = np.matmul(x.reshape(-1, x.shape[-1]), weight.T)
     if bias is not None:
         y += bias
@@ -51,14 +51,15 @@ linear = fused(linear_definition, _linear_kernel, _linear_vjp, name="linear")
 
 
 def embedding_definition(weight: Any, ids: np.ndarray, *, padding_index: int | None = None) -> Any:
-    """The rows `ids` (...) of `weight` (V, E): (..., E). The padding row is a constant: no gradient reaches it."""
+    """The rows `ids` (...) of `weight` (V, E): (..., E). The padding row is a constant: no gradient reaches
+    it."""
     rows = getitem(weight, ids)
     if padding_index is None:
         return rows
     return where((ids == padding_index)[..., None], np.real(value_of(weight)[ids]), rows)
 
 
-def _embedding_kernel(weight: np.ndarray, ids: np.ndarray, *, padding_index: int | None = None) -> np.ndarray:
+def _embedding_kernel(weight: np.ndarray, ids: np.ndarray, *, padding_index: int | None = None) -> Any:
     return weight[ids]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from tinygrad_attn.engine import Fused, Product, fused
 from tinygrad_attn.ops import steps
+from tinygrad_attn.ops.buffers import Buffers, recurrent_weight_gradient
 from tinygrad_attn.ops.elementwise import sigmoid, tanh
 from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.shapes import split
@@ -53,8 +54,8 @@ def reset_before_gru_definition(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any,
 def lstm_definition(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
     """The LSTM that PyTorch has; returns (h', c').
 
-    i = σ(a_i), f = σ(a_f), g = tanh(a_g), o = σ(a_o), c' = f ∘ c + i ∘ g, h' = o ∘ tanh(c'), a = W_ih x + W_hh h + b.
-    Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
+    i = σ(a_i), f = σ(a_f), g = tanh(a_g), o = σ(a_o), c' = f ∘ c + i ∘ g, h' = o ∘ tanh(c'), a = W_ih x +
+    W_hh h + b. Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
     """
     gates = linear(x, w_ih, b_ih) + linear(h, w_hh, b_hh)
     memory = lstm_memory(gates, c)
@@ -78,19 +79,21 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
     def kernel(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
         from_input = np.matmul(w_ih, x.T)
         from_input += b_ih[:, None]
-        buffers = steps.Buffers(step, 1, (), h.shape[1], len(x), x.dtype)
+        buffers = Buffers(step, 1, (), h.shape[1], len(x), x.dtype)
         buffers.start(h.T)
         before, after = buffers.state
         step.forward(from_input, before, w_hh, b_hh[:, None], after, buffers.kept[0])
         return after[0].T, buffers
 
-    def kernel_vjp(g: Any, y: Any, x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, saved: Any, needs: Any) -> Any:
+    def kernel_vjp(
+        g: Any, y: Any, x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, saved: Any, needs: Any
+    ) -> Any:
         grads = saved.gradients(1)
         np.copyto(grads.arriving[0], g.T)
         dx, dh, to_h = grads.dx[0], grads.dh[0], grads.carried
         step.backward(grads.arriving, saved.state[0], saved.kept[0], w_hh, dx, dh, to_h, grads.scratch)
         if step is steps.ResetBeforeGRU:
-            to_w_hh: Any = steps.recurrent_weight_gradient(step, dh, saved.states[0][0], saved.reset_states()[0])
+            to_w_hh: Any = recurrent_weight_gradient(step, dh, saved.states[0][0], saved.reset_states()[0])
         else:
             to_w_hh = Product(dh.T, h)
         return (
@@ -115,7 +118,9 @@ def _lstm_memory_kernel(gates: np.ndarray, c: np.ndarray) -> tuple[Any, Any]:
     return new.T, a
 
 
-def _lstm_memory_vjp(g: np.ndarray, y: np.ndarray, gates: np.ndarray, c: np.ndarray, *, saved: np.ndarray) -> tuple[Any, Any]:
+def _lstm_memory_vjp(
+    g: np.ndarray, y: np.ndarray, gates: np.ndarray, c: np.ndarray, *, saved: np.ndarray
+) -> tuple[Any, Any]:
     size = c.shape[-1]
     out = np.empty_like(saved)
     i, f, candidate = saved[:size], saved[size : 2 * size], saved[2 * size : 3 * size]
@@ -134,7 +139,9 @@ def _lstm_hidden_kernel(gates: np.ndarray, memory: np.ndarray) -> tuple[Any, Any
     return (o * squashed).T, (o, squashed)
 
 
-def _lstm_hidden_vjp(g: np.ndarray, y: np.ndarray, gates: np.ndarray, memory: np.ndarray, *, saved: Any) -> tuple[Any, Any]:
+def _lstm_hidden_vjp(
+    g: np.ndarray, y: np.ndarray, gates: np.ndarray, memory: np.ndarray, *, saved: Any
+) -> tuple[Any, Any]:
     o, squashed = saved
     size = memory.shape[-1]
     out = np.zeros((4 * size, len(g)), g.dtype)
@@ -146,7 +153,9 @@ def _lstm_hidden_vjp(g: np.ndarray, y: np.ndarray, gates: np.ndarray, memory: np
 
 rnn_cell = _fused_cell(rnn_definition, steps.RNN, "rnn_cell")
 gru_cell = _fused_cell(gru_definition, steps.GRU, "gru_cell")
-reset_before_gru_cell = _fused_cell(reset_before_gru_definition, steps.ResetBeforeGRU, "reset_before_gru_cell")
+reset_before_gru_cell = _fused_cell(
+    reset_before_gru_definition, steps.ResetBeforeGRU, "reset_before_gru_cell"
+)
 lstm_memory = fused(lstm_memory_definition, _lstm_memory_kernel, _lstm_memory_vjp, name="lstm_memory")
 lstm_hidden = fused(lstm_hidden_definition, _lstm_hidden_kernel, _lstm_hidden_vjp, name="lstm_hidden")
 

@@ -1,4 +1,5 @@
-"""The bidirectional encoder's recurrence over whole sequences: one fused operation, whose definition shows each step.
+"""The bidirectional encoder's recurrence over whole sequences: one fused operation, whose definition shows
+each step.
 
 The kernel runs both directions side by side: iteration k is position k for the forward cell and T-1-k for the
 backward cell. The share of the input in all steps is one product, and so is each weight's gradient.
@@ -14,16 +15,11 @@ import numpy as np
 from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.engine.workers import Sharded
 from tinygrad_attn.ops import steps
+from tinygrad_attn.ops.buffers import Buffers, end_to_end, recurrent_weight_gradient
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 from tinygrad_attn.ops.shapes import concatenate, stack
-
-STEPS: dict[str, Any] = {
-    "rnn": steps.RNN,
-    "gru": steps.GRU,
-    "reset_before_gru": steps.ResetBeforeGRU,
-    "lstm": steps.LSTM,
-}
+from tinygrad_attn.ops.steps import STEPS
 
 
 def step_of(cell: str, x: Any, state: tuple[Any, ...], weights: Sequence[Any]) -> tuple[Any, ...]:
@@ -35,9 +31,10 @@ def step_of(cell: str, x: Any, state: tuple[Any, ...], weights: Sequence[Any]) -
 
 
 def _direction(x: Any, weights: Sequence[Any], mask: np.ndarray, cell: str, times: range) -> Any:
-    """The states (B, T, H) after each source position, in the order of the positions; held where the mask is False."""
+    """The states (B, T, H) after each source position, in the order of the positions; held where the mask is
+    False."""
     zero = np.zeros((x.shape[0], weights[1].shape[1]), x.dtype)
-    state = (zero,) * STEPS[cell].states
+    state: tuple[Any, ...] = (zero,) * STEPS[cell].states
     states: list[Any] = [None] * len(times)
     for t in times:
         with scope(f"step {t}"):
@@ -55,8 +52,8 @@ def _direction(x: Any, weights: Sequence[Any], mask: np.ndarray, cell: str, time
 def bidirectional_definition(x: Any, mask: np.ndarray, *weights: Any, cell: str) -> Any:
     """h_j = [→h_j ; ←h_j], each direction from the zero state, over the positions that the mask admits.
 
-    x (B, T, I), mask (B, T), weights of the forward and then of the backward cell; result (B, T, 2H), zero where the
-    mask is False. Bahdanau et al. 2015, 3.2.
+    x (B, T, I), mask (B, T), weights of the forward and then of the backward cell; result (B, T, 2H), zero
+    where the mask is False. Bahdanau et al. 2015, 3.2.
     """
     length = x.shape[1]
     with scope("forward"):
@@ -79,7 +76,7 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
     np.matmul(weights[4], columns[::-1], out=from_input[:, 1])
     from_input += _pair(weights[2], weights[6])[:, :, None]
     w, b = _pair(weights[1], weights[5]), _pair(weights[3], weights[7])[:, :, None]
-    buffers = steps.Buffers(step, length, (2,), size, batch, x.dtype)
+    buffers = Buffers(step, length, (2,), size, batch, x.dtype)
     buffers.start()
     state, kept = buffers.state, buffers.kept
     for k in range(length):
@@ -111,7 +108,9 @@ def _held(mask: np.ndarray) -> np.ndarray | None:
     return np.stack([padded, padded[::-1]], axis=1)[:, :, None]
 
 
-def _vjp(g: np.ndarray, y: np.ndarray, x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, saved: Any, cell: str) -> Any:
+def _vjp(
+    g: np.ndarray, y: np.ndarray, x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, saved: Any, cell: str
+) -> Any:
     step = STEPS[cell]
     columns, buffers, w, held = saved
     batch, length, inputs = x.shape
@@ -128,28 +127,34 @@ def _vjp(g: np.ndarray, y: np.ndarray, x: np.ndarray, mask: np.ndarray, *weights
         np.add(carried[0], upstream[k], arriving[0])
         for part, before in zip(arriving[1:], carried[1:], strict=True):
             part[...] = before
-        if held is not None:  # past the end of a sequence the gradient goes by the step, to the state that was held
+        if (
+            held is not None
+        ):  # past the end of a sequence the gradient goes by the step, to the state that was held
             passing = [np.where(held[k], part, 0) for part in arriving]
             for part in arriving:
                 np.copyto(part, 0, where=held[k])
-        step.backward(arriving, buffers.state[k], buffers.kept[k], w, grads.dx[k], grads.dh[k], carried, grads.scratch)
+        step.backward(
+            arriving, buffers.state[k], buffers.kept[k], w, grads.dx[k], grads.dh[k], carried, grads.scratch
+        )
         for part, passed in zip(carried, passing):  # noqa: B905 - nothing passes where nothing is held
             part += passed
     to_inputs: Any = 0
     gradients: list[Any] = []
     for direction, order in enumerate((slice(None), slice(None, None, -1))):
-        from_x, from_h = steps.end_to_end(grads.dx[:, direction]), steps.end_to_end(grads.dh[:, direction])
-        before = steps.end_to_end(buffers.states[0][:-1, direction])
+        from_x, from_h = end_to_end(grads.dx[:, direction]), end_to_end(grads.dh[:, direction])
+        before = end_to_end(buffers.states[0][:-1, direction])
         reset = None
         if step is steps.ResetBeforeGRU:
-            reset = steps.end_to_end(buffers.reset_states()[:, direction])
+            reset = end_to_end(buffers.reset_states()[:, direction])
         gradients += [
-            np.matmul(from_x, steps.end_to_end(columns[order]).T),
-            steps.recurrent_weight_gradient(step, from_h, before, reset),
+            np.matmul(from_x, end_to_end(columns[order]).T),
+            recurrent_weight_gradient(step, from_h, before, reset),
             from_x.sum(axis=1),
             from_h.sum(axis=1),
         ]
-        to_inputs = to_inputs + np.matmul(weights[4 * direction].T, from_x).reshape(inputs, length, batch)[:, order]
+        to_inputs = (
+            to_inputs + np.matmul(weights[4 * direction].T, from_x).reshape(inputs, length, batch)[:, order]
+        )
     return (to_inputs.transpose(2, 1, 0), None, *gradients)
 
 

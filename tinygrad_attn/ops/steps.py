@@ -1,8 +1,9 @@
 """One step of each recurrent cell on plain arrays, forward and backward: the inner loops of the kernels.
 
-Arrays are feature-major, (features, B), so that each gate is one contiguous block: a product of the weight (rows
-gate by gate, PyTorch's order) with the state (H, B) gives the gates one below the other. A leading axis may hold
-several directions. Everything is written into arrays that the caller gives, made once for all steps by `Buffers`.
+Arrays are feature-major, (features, B), so that each gate is one contiguous block: a product of the weight
+(rows gate by gate, PyTorch's order) with the state (H, B) gives the gates one below the other. A leading axis
+may hold several directions. Everything is written into arrays that the caller gives, made once for all steps
+by `Buffers`.
 
 `x` is the input's share W_ih x + b_ih, `w` and `b` are W_hh and b_hh (a column).
 """
@@ -15,7 +16,15 @@ import numpy as np
 
 Arrays = tuple[np.ndarray, ...]
 
-add, divide, exp, matmul, multiply, subtract, tanh = np.add, np.divide, np.exp, np.matmul, np.multiply, np.subtract, np.tanh
+add, divide, exp, matmul, multiply, subtract, tanh = (
+    np.add,
+    np.divide,
+    np.exp,
+    np.matmul,
+    np.multiply,
+    np.subtract,
+    np.tanh,
+)
 
 _constants: dict[tuple[Any, float], np.ndarray] = {}
 
@@ -29,14 +38,14 @@ def constant(value: float, dtype: Any) -> np.ndarray:
     return found
 
 
-def sigmoid_(x: np.ndarray) -> np.ndarray:
+def sigmoid_(x: np.ndarray) -> None:
     """σ(x) = 1 / (1 + exp(-x)), in place. (numpy's exp takes half the time of its tanh.)"""
     one = constant(1, x.dtype)
     multiply(x, constant(-1, x.dtype), x)  # numpy 2.4's negative errs on float32 with a stride of four
     np.minimum(x, constant(80, x.dtype), out=x)  # beyond, σ is zero to rounding, and exp would overflow
     exp(x, x)
     add(x, one, x)
-    return divide(one, x, x)
+    divide(one, x, x)
 
 
 def sigmoid_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
@@ -54,7 +63,8 @@ def tanh_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
 
 
 class Step:
-    """A cell's step. Sizes are in units of H: `kept` of the arrays that the backward step needs, `scratch` of its own."""
+    """A cell's step. Sizes are in units of H: `kept` of the arrays that the backward step needs, `scratch` of
+    its own."""
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
@@ -63,16 +73,25 @@ class Step:
     shares_gradient: ClassVar[bool] = True  # the gradients for x and for W_hh h + b_hh are the same array
 
     @staticmethod
-    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays) -> None:
+    def forward(
+        x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays
+    ) -> None:
         """Writes the new state, and what the backward step needs."""
         raise NotImplementedError
 
     @staticmethod
     def backward(
-        g: Arrays, state: Arrays, kept: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray, out: Arrays, scratch: Arrays
+        g: Arrays,
+        state: Arrays,
+        kept: Arrays,
+        w: np.ndarray,
+        dx: np.ndarray,
+        dh: np.ndarray,
+        out: Arrays,
+        scratch: Arrays,
     ) -> None:
-        """From the gradient `g` for the new state (overwritten): those for x, for W_hh h + b_hh, and, in `out`, for
-        the state."""
+        """From the gradient `g` for the new state (overwritten): those for x, for W_hh h + b_hh, and, in
+        `out`, for the state."""
         raise NotImplementedError
 
 
@@ -84,7 +103,9 @@ class RNN(Step):
     scratch = 0
 
     @staticmethod
-    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays) -> None:
+    def forward(
+        x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays
+    ) -> None:
         """As Step.forward."""
         (h,) = kept
         matmul(w, state[0], h)
@@ -95,7 +116,14 @@ class RNN(Step):
 
     @staticmethod
     def backward(
-        g: Arrays, state: Arrays, kept: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray, out: Arrays, scratch: Arrays
+        g: Arrays,
+        state: Arrays,
+        kept: Arrays,
+        w: np.ndarray,
+        dx: np.ndarray,
+        dh: np.ndarray,
+        out: Arrays,
+        scratch: Arrays,
     ) -> None:
         """As Step.backward."""
         tanh_backward(g[0], kept[0], dx)
@@ -111,7 +139,9 @@ class GRU(Step):
     shares_gradient = False
 
     @staticmethod
-    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays) -> None:
+    def forward(
+        x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays
+    ) -> None:
         """As Step.forward."""
         (h,), (out,), (rz, n, recurrent) = state, new, kept
         size = h.shape[-2]
@@ -128,7 +158,14 @@ class GRU(Step):
 
     @staticmethod
     def backward(
-        g: Arrays, state: Arrays, kept: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray, out: Arrays, scratch: Arrays
+        g: Arrays,
+        state: Arrays,
+        kept: Arrays,
+        w: np.ndarray,
+        dx: np.ndarray,
+        dh: np.ndarray,
+        out: Arrays,
+        scratch: Arrays,
     ) -> None:
         """As Step.backward."""
         (g_h,), (h,), (rz, n, recurrent), (carried,), (a,) = g, state, kept, out, scratch
@@ -151,7 +188,8 @@ class GRU(Step):
 class ResetBeforeGRU(Step):
     """r, z = σ(...), n = tanh(W_in x + b_in + W_hn (r h) + b_hn), h' = (1 - z) h + z n.
 
-    Cho et al. 2014 and Bahdanau et al. 2015, A.1.1: the reset gate acts before the product, and z weighs the candidate.
+    Cho et al. 2014 and Bahdanau et al. 2015, A.1.1: the reset gate acts before the product, and z weighs the
+    candidate.
     """
 
     gates = 3
@@ -159,7 +197,9 @@ class ResetBeforeGRU(Step):
     scratch = 1
 
     @staticmethod
-    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays) -> None:
+    def forward(
+        x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays
+    ) -> None:
         """As Step.forward."""
         (h,), (out,), (rz, n, reset) = state, new, kept
         size = h.shape[-2]
@@ -178,7 +218,14 @@ class ResetBeforeGRU(Step):
 
     @staticmethod
     def backward(
-        g: Arrays, state: Arrays, kept: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray, out: Arrays, scratch: Arrays
+        g: Arrays,
+        state: Arrays,
+        kept: Arrays,
+        w: np.ndarray,
+        dx: np.ndarray,
+        dh: np.ndarray,
+        out: Arrays,
+        scratch: Arrays,
     ) -> None:
         """As Step.backward."""
         (g_h,), (h,), (rz, n, _), (carried,), (a,) = g, state, kept, out, scratch
@@ -200,7 +247,8 @@ class ResetBeforeGRU(Step):
 
 
 class LSTM(Step):
-    """i, f, o = σ(...), g = tanh(...), c' = f c + i g, h' = o tanh(c'): PyTorch's, gates in the order i, f, g, o."""
+    """i, f, o = σ(...), g = tanh(...), c' = f c + i g, h' = o tanh(c'): PyTorch's, gates in the order i, f,
+    g, o."""
 
     gates = 4
     states = 2
@@ -208,7 +256,9 @@ class LSTM(Step):
     scratch = 1
 
     @staticmethod
-    def forward(x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays) -> None:
+    def forward(
+        x: np.ndarray, state: Arrays, w: np.ndarray, b: np.ndarray, new: Arrays, kept: Arrays
+    ) -> None:
         """As Step.forward; the state is (h, c)."""
         (h, c), (h_new, c_new), (a, squashed) = state, new, kept
         size = h.shape[-2]
@@ -226,7 +276,14 @@ class LSTM(Step):
 
     @staticmethod
     def backward(
-        g: Arrays, state: Arrays, kept: Arrays, w: np.ndarray, dx: np.ndarray, dh: np.ndarray, out: Arrays, scratch: Arrays
+        g: Arrays,
+        state: Arrays,
+        kept: Arrays,
+        w: np.ndarray,
+        dx: np.ndarray,
+        dh: np.ndarray,
+        out: Arrays,
+        scratch: Arrays,
     ) -> None:
         """As Step.backward."""
         (g_h, g_c), (_, c), (a, squashed), (to_h, to_c), (part,) = g, state, kept, out, scratch
@@ -247,53 +304,5 @@ class LSTM(Step):
         matmul(w.swapaxes(-1, -2), dx, to_h)
 
 
-class Buffers:
-    """The arrays of `count` steps of a cell, each (count, *lead, features, B); `lead` holds the directions."""
-
-    def __init__(self, step: type[Step], count: int, lead: tuple[int, ...], size: int, batch: int, dtype: Any) -> None:
-        self.step = step
-        self._shape = (lead, size, batch, dtype)
-        self.states = [np.empty((count + 1, *lead, size, batch), dtype) for _ in range(step.states)]
-        self._kept = [np.empty((count, *lead, units * size, batch), dtype) for units in step.kept]
-        self.state = list(zip(*self.states, strict=True))  # before step k, and after the last
-        self.kept = list(zip(*self._kept, strict=True))
-
-    def start(self, *initial: np.ndarray) -> None:
-        """Sets the state before the first step; what is not given is zero."""
-        for position, states in enumerate(self.states):
-            states[0] = initial[position] if position < len(initial) else 0
-
-    def gradients(self, count: int) -> Gradients:
-        """The arrays of the backward pass."""
-        return Gradients(self.step, count, *self._shape)
-
-    def reset_states(self) -> np.ndarray:
-        """r ∘ h of every step, for the gradient of W_hn, where the reset gate acts before the product."""
-        return self._kept[2]
-
-
-class Gradients:
-    """The arrays of the backward pass: for the inputs of every step, and for the state on its way back."""
-
-    def __init__(self, step: type[Step], count: int, lead: tuple[int, ...], size: int, batch: int, dtype: Any) -> None:
-        self.dx = np.empty((count, *lead, step.gates * size, batch), dtype)
-        self.dh = self.dx if step.shares_gradient else np.empty_like(self.dx)
-        self.carried = tuple(np.zeros((*lead, size, batch), dtype) for _ in range(step.states))
-        self.arriving = tuple(np.empty((*lead, size, batch), dtype) for _ in range(step.states))
-        self.scratch = tuple(np.empty((*lead, size, batch), dtype) for _ in range(step.scratch))
-
-
-def end_to_end(x: np.ndarray) -> np.ndarray:
-    """All steps laid end to end: (N, F, B) as (F, N·B)."""
-    return x.transpose(1, 0, 2).reshape(x.shape[1], -1)
-
-
-def recurrent_weight_gradient(step: type[Step], from_h: np.ndarray, before: np.ndarray, reset: np.ndarray | None) -> np.ndarray:
-    """The gradient of W_hh from (G·H, N·B) and the states before each step (H, N·B).
-
-    Where the reset gate acts before the product, the candidate's rows met r ∘ h, `reset`, in place of h.
-    """
-    if reset is None:
-        return np.matmul(from_h, before.T)
-    size = len(before)
-    return np.concatenate([from_h[: 2 * size] @ before.T, from_h[2 * size :] @ reset.T])
+STEPS: dict[str, type[Step]] = {"rnn": RNN, "gru": GRU, "reset_before_gru": ResetBeforeGRU, "lstm": LSTM}
+"""The cells by the names that the recurrences know them by."""

@@ -1,12 +1,12 @@
 """Bahdanau's decoder over a known target as one fused operation; its definition is the decoder step by step.
 
-The kernel keeps the loop and drops everything around it: no tensor, no array is made for what is used once. What does
-not depend on the state (the words' share of the gates) and all gradients of weights are one product each for all steps.
+The kernel keeps the loop and drops everything around it: no tensor, no array is made for what is used once.
+What does not depend on the state (the words' share of the gates) and all gradients of weights are one product
+each for all steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,31 @@ from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.engine.workers import Sharded
 from tinygrad_attn.ops import steps
 from tinygrad_attn.ops.attention import additive_scores, weighted_sum
-from tinygrad_attn.ops.sequence import STEPS, step_of
+from tinygrad_attn.ops.buffers import Buffers, end_to_end, recurrent_weight_gradient
+from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
+from tinygrad_attn.ops.steps import STEPS
 
 
 def bahdanau_decoder_definition(
-    words: Any, initial: Any, annotations: Any, keys: Any, mask: Any, w_a: Any, v_a: Any, *weights: Any, cell: str
+    words: Any,
+    initial: Any,
+    annotations: Any,
+    keys: Any,
+    mask: Any,
+    w_a: Any,
+    v_a: Any,
+    *weights: Any,
+    cell: str,
 ) -> Any:
     """[s_i ; c_i ; E y_{i-1}] for every target position i: what the output layer reads.
 
-    e = v_aᵀ tanh(W_a s_{i-1} + U_a h), α = softmax(e), c_i = Σ α_j h_j, s_i = cell([E y_{i-1} ; c_i], s_{i-1}).
+    e = v_aᵀ tanh(W_a s_{i-1} + U_a h), α = softmax(e), c_i = Σ α_j h_j, s_i = cell([E y_{i-1} ; c_i],
+    s_{i-1}).
 
-    words (B, N, E), initial s_0 (B, H), annotations (B, T, V), keys U_a h (B, T, A), mask (B, T) or None, w_a (A, H),
-    v_a (A,), the cell's four weights; result (B, N, H + V + E). An LSTM's memory starts at zero.
+    words (B, N, E), initial s_0 (B, H), annotations (B, T, V), keys U_a h (B, T, A), mask (B, T) or None, w_a
+    (A, H), v_a (A,), the cell's four weights; result (B, N, H + V + E). An LSTM's memory starts at zero.
     Bahdanau et al. 2015, A.1.2 and A.2.2.
     """
     state: tuple[Any, ...] = (initial,) + (np.zeros(initial.shape, initial.dtype),) * (STEPS[cell].states - 1)
@@ -64,7 +75,7 @@ def _kernel(
     gates = np.matmul(w_ih[:, :inner], columns)  # (N, G·H, B), to which each step adds the context's share
     gates += b_ih[:, None]
     w_c, b = np.ascontiguousarray(w_ih[:, inner:]), b_hh[:, None]
-    buffers = steps.Buffers(step, count, (), size, batch, dtype)
+    buffers = Buffers(step, count, (), size, batch, dtype)
     buffers.start(initial.T)
     hidden = np.empty((count, batch, length, len(v_a)), dtype)
     alpha = np.empty((count, batch, length), dtype)
@@ -83,7 +94,9 @@ def _kernel(
             scores[absent] = -np.inf
         scores -= np.maximum.reduce(scores, axis=1, keepdims=True, initial=least)
         np.exp(scores, out=scores)
-        total = np.add.reduce(scores, axis=1, keepdims=True)  # at least 1, the largest entry's share, or 0 for none
+        total = np.add.reduce(
+            scores, axis=1, keepdims=True
+        )  # at least 1, the largest entry's share, or 0 for none
         scores /= np.maximum(total, one, out=total)
         np.matmul(scores[:, None], annotations, out=contexts[i][:, None])
         np.matmul(w_c, contexts[i].T, out=share)
@@ -112,7 +125,12 @@ def _vjp(
 ) -> tuple[Any, ...]:
     step, (w_ih, w_hh, _, _) = STEPS[cell], weights
     hidden, alpha, contexts, buffers = saved
-    (count, batch, length, a), size, width, inner = hidden.shape, initial.shape[1], contexts.shape[2], words.shape[2]
+    (count, batch, length, a), size, width, inner = (
+        hidden.shape,
+        initial.shape[1],
+        contexts.shape[2],
+        words.shape[2],
+    )
     dtype = g.dtype
     w_c = w_ih[:, inner:]
     upstream = np.ascontiguousarray(g[:, :, :size].transpose(1, 2, 0))  # (N, H, B)
@@ -134,7 +152,8 @@ def _vjp(
         e -= alpha[i] * np.add.reduce(e, axis=1, keepdims=True)
         tanh = hidden[i]
         to_v += np.matmul(e.reshape(-1), tanh.reshape(-1, a))
-        # q enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), and the keys' is the same without the sum.
+        # q enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), and the keys' is the same without the
+        # sum.
         term = np.multiply(tanh, tanh)
         term *= e[:, :, None]
         squared += term
@@ -144,9 +163,9 @@ def _vjp(
     to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], squared, out=squared)
     to_keys *= v_a
     to_annotations = np.matmul(alpha.transpose(1, 2, 0), to_context.transpose(1, 0, 2))
-    from_x, from_h = steps.end_to_end(dx), steps.end_to_end(dh)
-    before = steps.end_to_end(buffers.states[0][:-1])
-    reset = steps.end_to_end(buffers.reset_states()) if step is steps.ResetBeforeGRU else None
+    from_x, from_h = end_to_end(dx), end_to_end(dh)
+    before = end_to_end(buffers.states[0][:-1])
+    reset = end_to_end(buffers.reset_states()) if step is steps.ResetBeforeGRU else None
     rows = words.transpose(1, 0, 2).reshape(-1, inner)
     to_w_ih = np.concatenate([from_x @ rows, from_x @ contexts.reshape(-1, width)], axis=1)
     to_words = np.matmul(from_x.T, w_ih[:, :inner]).reshape(count, batch, inner).transpose(1, 0, 2)
@@ -159,14 +178,17 @@ def _vjp(
         to_query.reshape(-1, a).T @ before.T,
         to_v,
         to_w_ih,
-        steps.recurrent_weight_gradient(step, from_h, before, reset),
+        recurrent_weight_gradient(step, from_h, before, reset),
         from_x.sum(axis=1),
         from_h.sum(axis=1),
     )
 
 
-def _work(words: np.ndarray, initial: np.ndarray, annotations: np.ndarray, keys: np.ndarray, *others: Any, cell: str) -> float:
-    """Multiplications in one step: the cell's products, and the scores, whose tanh costs as much as 16 of them."""
+def _work(
+    words: np.ndarray, initial: np.ndarray, annotations: np.ndarray, keys: np.ndarray, *others: Any, cell: str
+) -> Any:
+    """Multiplications in one step: the cell's products, and the scores, whose tanh costs as much as 16 of
+    them."""
     w_ih, w_hh = others[3], others[4]
     return len(words) * (w_ih.size + w_hh.size) + 16 * keys.size
 
