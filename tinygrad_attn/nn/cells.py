@@ -42,6 +42,11 @@ class Cell(Module):
         self.bias_hh = init.uniform((rows,), hidden_size, rng, dtype)
 
     @property
+    def input_size(self) -> int:
+        """I, the width of the input."""
+        return self.weight_ih.shape[1]
+
+    @property
     def hidden_size(self) -> int:
         """H, the width of the state."""
         return self.weight_hh.shape[1]
@@ -56,7 +61,7 @@ class Cell(Module):
 
     def _checked(self, x: Any, state: State) -> tuple[Any, Any]:
         """The input and the state, zeros if None, as what the operations take. Raises if they do not fit."""
-        title, size = self._title(), self.weight_ih.shape[1]
+        title, size = self._title(), self.input_size
         x = numbers(x, self.weight_ih)
         if x.ndim != 2:
             raise ValueError(f"{title}: input has shape {x.shape}, expected (batch, {size})")
@@ -94,10 +99,14 @@ class RNNCell(Cell):
 class GRUCell(Cell):
     """The gated recurrent unit, rows of the weights in the order r, z, n.
 
-    With `reset_after` it is PyTorch's: n = tanh(W_in x + b_in + r ∘ (W_hn h + b_hn)), h' = (1 - z) ∘ n + z ∘
-    h. Without, it is the paper's (Cho et al. 2014; Bahdanau et al. 2015, A.1.1): n = tanh(W_in x + b_in +
-    W_hn (r ∘ h) + b_hn), h' = (1 - z) ∘ h + z ∘ n. They are different cells: the reset gate acts at another
-    place, and z has the opposite meaning.
+    With `reset_after` it is PyTorch's:
+    n = tanh(W_in x + b_in + r ∘ (W_hn h + b_hn)), h' = (1 - z) ∘ n + z ∘ h.
+
+    Without, it is that of Bahdanau et al. 2015, A.1.1:
+    n = tanh(W_in x + b_in + W_hn (r ∘ h) + b_hn), h' = (1 - z) ∘ h + z ∘ n.
+
+    They are different cells: the reset gate acts at another place, and z has the opposite meaning. (Cho et
+    al. 2014 reset as the latter and mix as the former.)
     """
 
     gates = 3

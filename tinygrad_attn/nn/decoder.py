@@ -75,10 +75,13 @@ class AttentionDecoder(Module):
 
     With `query="previous"` (Bahdanau et al. 2015) the state before the step asks, and the context enters the
     cell: c_i = attention(s_{i-1}), s_i = cell([E y_{i-1}; c_i], s_{i-1}), logits from [s_i; c_i; E y_{i-1}].
+
     With `query="current"` (Luong et al. 2015) the state after the step asks: s_i = cell(E y_{i-1}, s_{i-1}),
     c_i = attention(s_i), h̃_i = tanh(W_c [c_i; s_i]), logits from h̃_i; `input_feeding` puts h̃_{i-1} beside
-    E y_{i-1}. s_0 = tanh(W_s ←h_1 + b), from the encoder's backward state at the first position; an LSTM's
-    memory starts at zero.
+    E y_{i-1}.
+
+    s_0 = tanh(W_s ←h_1 + b), from the encoder's backward state at the first position; an LSTM's memory starts
+    at zero.
 
     Args:
         embedding_size: width of an embedded target word.

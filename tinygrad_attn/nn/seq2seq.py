@@ -185,7 +185,10 @@ class Seq2Seq(Module):
         return Seq2SeqOutput(logits, encoding, steps, initial)
 
     def loss(self, batch: BatchLike) -> Tensor:
-        """The mean cross-entropy, in nats, over the target tokens of the batch that are not PAD."""
+        """The mean cross-entropy, in nats, over the target tokens of the batch that are not PAD.
+
+        It takes the quickest way there; for gradients on α, e, s and h, call the model and `cross_entropy`.
+        """
         encoding = self.encode(batch.source, batch.lengths)
         logits = self.decoder.logits(self._embedded_target(batch.target_in), encoding)
         loss = cross_entropy(logits, batch.target_out, ignore_index=PAD)

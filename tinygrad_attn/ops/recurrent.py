@@ -41,7 +41,7 @@ def reset_before_gru_definition(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any,
     """The GRU of the paper: the reset gate acts on the state, z admits the candidate.
 
     r = σ(W_r x + U_r h), z = σ(W_z x + U_z h), n = tanh(W x + U [r ∘ h]), h' = (1 - z) ∘ h + z ∘ n.
-    Cho et al. 2014; Bahdanau et al. 2015, A.1.1.
+    Bahdanau et al. 2015, A.1.1. (Cho et al. 2014 reset so, but let z keep the old state.)
     """
     x_r, x_z, x_n = split(linear(x, w_ih, b_ih), 3, axis=-1)
     (w_r, w_z, w_n), (b_r, b_z, b_n) = split(w_hh, 3), split(b_hh, 3)

@@ -188,7 +188,7 @@ class GRU(Step):
 class ResetBeforeGRU(Step):
     """r, z = σ(...), n = tanh(W_in x + b_in + W_hn (r h) + b_hn), h' = (1 - z) h + z n.
 
-    Cho et al. 2014 and Bahdanau et al. 2015, A.1.1: the reset gate acts before the product, and z weighs the
+    Bahdanau et al. 2015, A.1.1: the reset gate acts before the product, and z weighs the
     candidate.
     """
 
