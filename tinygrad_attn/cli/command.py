@@ -11,7 +11,6 @@ from tinygrad_attn import __version__
 from tinygrad_attn.cli import predict, train
 from tinygrad_attn.cli.parser import CHECK_FAILED, INTERRUPTED, OK, WRONG_USE, Parser, say
 from tinygrad_attn.errors import UserError
-from tinygrad_attn.optim import NonFiniteError
 
 _DESCRIPTION = """\
 Train small encoder-decoder models with attention, and see where they look.
@@ -42,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SystemExit as error:  # argparse's way to end, after --help too
         return error.code if isinstance(error.code, int) else WRONG_USE
-    except NonFiniteError as error:
+    except FloatingPointError as error:
         say(f"error: {error}")
         return CHECK_FAILED
     except UserError as error:

@@ -125,6 +125,9 @@ def _resumed(arguments: argparse.Namespace, settings: dict[str, Any], shown: boo
     if arguments.overwrite:
         raise ConfigError("--resume and --overwrite exclude one another")
     config = RunFolder(arguments.out).config()
+    for name in ("dev", "test"):
+        if getattr(arguments, name) is not None:
+            raise ConfigError(f"--resume goes on with the data of the run, so leave out --{name}")
     wanted = {"task": arguments.task, **settings}
     file = config.data.get("file")
     task = config.data.get("name") if not isinstance(file, dict) else file.get("path")
@@ -147,8 +150,8 @@ def _print_result(result: Result) -> None:
     row, data = result.test, result.data
     print(f"training ended after step {row['step']} in {row['train_seconds']:.1f} s: {result.reason}")
     print(
-        f"test: {row['exact_match']:.2%} of {row['sequences']} sequences exactly right, "
-        f"token error rate {row['token_error_rate']:.2%}"
+        f"test: {row['exact_match']:.2%} of {row['sequences']:,} sequences exactly right "
+        f"(error rate {1 - row['exact_match']:.2%}), token error rate {row['token_error_rate']:.2%}"
     )
     if "alignment_weight" in row:
         print(
@@ -161,7 +164,7 @@ def _print_result(result: Result) -> None:
         print(f"\n{data.join_source(found.source)} → {data.join_target(found.tokens)}")
         if found.tokens:
             print(draw(found))
-    print(f"\n{result.folder.path}")
+    print(f"\nrun folder: {result.folder.path}")
 
 
 def _add_settings(group: Any, kind: type[ModelConfig] | type[TrainingConfig]) -> None:

@@ -22,7 +22,7 @@ def pack(arrays: Mapping[str, np.ndarray], note: Mapping[str, Any]) -> bytes:
 
     text = json.dumps(note, sort_keys=True, allow_nan=False)
     entry = json.dumps({"sha256": _digest(arrays, text), "note": text})
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, {_KEY: entry})
+    return save({name: np.asarray(array, order="C") for name, array in arrays.items()}, {_KEY: entry})
 
 
 def unpack(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -61,5 +61,5 @@ def _digest(arrays: Mapping[str, np.ndarray], text: str) -> str:
     for name in sorted(arrays):
         array = arrays[name]
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).data)
+        digest.update(array.tobytes())
     return digest.hexdigest()

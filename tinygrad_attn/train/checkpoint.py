@@ -23,10 +23,11 @@ _NAME = re.compile(r"step-(\d+)\.safetensors")
 class Checkpoint:
     """The state of a training after some step."""
 
+    step: int
     arrays: dict[str, np.ndarray]
     """`model/...`, `best/...` and `optimiser/...`."""
     state: dict[str, Any]
-    """Everything else, as plain JSON: step, random state, running sums."""
+    """Everything else, as plain JSON: progress, random state, running sums."""
 
     def part(self, name: str) -> dict[str, np.ndarray]:
         """The arrays under `name/`, without it."""
@@ -51,9 +52,8 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a new generation; those older than the one before it are then removed."""
         self._folder.mkdir(exist_ok=True)
-        step = checkpoint.state["step"]
-        note = {"run": self._run, "state": checkpoint.state}
-        path = self._folder / f"step-{step:09d}.safetensors"
+        note = {"run": self._run, "step": checkpoint.step, "state": checkpoint.state}
+        path = self._folder / f"step-{checkpoint.step:09d}.safetensors"
         write_atomically(path, pack(checkpoint.arrays, note))
         for older in [file for file in self.files() if file != path][_GENERATIONS - 1 :]:
             with contextlib.suppress(OSError):
@@ -84,8 +84,8 @@ class Checkpoints:
 
     def _read(self, path: Path) -> Checkpoint:
         arrays, note = unpack(path)
-        if not isinstance(note, Mapping) or set(note) != {"run", "state"}:
+        if not isinstance(note, Mapping) or set(note) != {"run", "step", "state"}:
             raise CheckpointError(f"{path}: not a checkpoint")
         if note["run"] != self._run:
             raise CheckpointError(f"{path}: the checkpoint belongs to a run with other settings")
-        return Checkpoint(arrays, note["state"])
+        return Checkpoint(note["step"], arrays, note["state"])

@@ -30,12 +30,15 @@ def _one_of(*choices: str) -> Check:
     return check
 
 
-def _count(least: int = 1) -> Check:
+def _count(least: int = 1, most: int = 10**12) -> Check:
     def check(name: str, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigError(f"{name} is {value!r}, expected an integer of at least {least}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ConfigError(f"{name} is {value!r}, expected an integer from {least} to {most}")
 
     return check
+
+
+_size = _count(1, 100_000)
 
 
 def _number(low: float, high: float = math.inf, *, above: bool = False, below: bool = False) -> Check:
@@ -87,11 +90,11 @@ class ModelConfig(_Checked):
         "previous", _one_of("previous", "current"), "which state asks: s_{i-1} (Bahdanau) or s_i (Luong)"
     )
     cell: str = _setting("gru", _one_of("gru", "lstm", "rnn"), "the recurrent cell of encoder and decoder")
-    embedding: int = _setting(32, _count(), "width of the embeddings of both sides")
-    hidden: int = _setting(64, _count(), "width of the decoder's state, and of each direction of the encoder")
+    embedding: int = _setting(32, _size, "width of the embeddings of both sides")
+    hidden: int = _setting(64, _size, "width of the decoder's state, and of each direction of the encoder")
     attention_size: int | None = _setting(
         None,
-        _count(),
+        _size,
         "inner width of the additive and concat scores; that of the state if not given",
         optional=True,
     )
@@ -197,8 +200,8 @@ def settings_from_json(kind: type[Settings], content: Any, where: str) -> Settin
     """The settings that `dataclasses.asdict` gave; ConfigError, naming `where`, for anything else."""
     names = {declared.name for declared in _fields(kind)}
     if not isinstance(content, Mapping) or set(content) != names:
-        came = sorted(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-        raise ConfigError(f"{where}: keys {came}, expected {sorted(names)}")
+        came = f"keys {sorted(map(str, content))}" if isinstance(content, Mapping) else type(content).__name__
+        raise ConfigError(f"{where}: {came}, expected the keys {sorted(names)}")
     try:
         return kind(**content)
     except ConfigError as error:

@@ -20,6 +20,7 @@ from tinygrad_attn.files import TEMPORARY_PREFIX, write_atomically
 from tinygrad_attn.train.arrays import pack, unpack
 from tinygrad_attn.train.checkpoint import Checkpoints
 from tinygrad_attn.train.config import (
+    ConfigError,
     ModelConfig,
     TrainingConfig,
     settings_from_json,
@@ -73,31 +74,29 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
-    @classmethod
-    def create(cls, path: str | os.PathLike[str], config: RunConfig, *, overwrite: bool = False) -> RunFolder:
-        """A new run folder, with its `config.json`.
+    def begin(self, config: RunConfig, *, overwrite: bool = False) -> None:
+        """Make the folder, with its `config.json`.
 
         Raises CheckpointError if the folder holds a run, unless `overwrite`, or anything else, in any case.
         """
-        folder = cls(path)
+        path = self.path
         try:
             found = [name for name in os.listdir(path) if not name.startswith(TEMPORARY_PREFIX)]
         except FileNotFoundError:
             found = []
         except NotADirectoryError:
-            raise CheckpointError(f"{path}: a file, expected a folder for the run") from None
+            raise CheckpointError(f"{path}: not a folder, and none can be made there") from None
         if found:
-            if not folder._is_run():
+            if not self._is_run():
                 raise CheckpointError(f"{path}: a folder that is not a run, expected an empty or new one")
             if not overwrite:
                 raise CheckpointError(
                     f"{path}: holds a run already; continue it with --resume, replace it with --overwrite, "
                     "or choose another folder with --out"
                 )
-            folder._remove_run()
+            self._remove_run()
         os.makedirs(path, exist_ok=True)
-        folder._write_json(_CONFIG, config.to_json())
-        return folder
+        self._write_json(_CONFIG, config.to_json())
 
     def config(self) -> RunConfig:
         """The settings of the run. Raises CheckpointError if there is none, or `config.json` is damaged."""
@@ -107,11 +106,12 @@ class RunFolder:
         where = str(self.path / _CONFIG)
         if not isinstance(content.get("data"), Mapping):
             raise CheckpointError(f"{where}: it does not say which data the run uses")
-        return RunConfig(
-            content["data"],
-            settings_from_json(ModelConfig, content.get("model"), f"{where}: model"),
-            settings_from_json(TrainingConfig, content.get("training"), f"{where}: training"),
-        )
+        try:
+            model = settings_from_json(ModelConfig, content.get("model"), f"{where}: model")
+            training = settings_from_json(TrainingConfig, content.get("training"), f"{where}: training")
+        except ConfigError as error:
+            raise CheckpointError(str(error)) from None
+        return RunConfig(content["data"], model, training)
 
     def checkpoints(self, config: RunConfig) -> Checkpoints:
         """The checkpoints of the run."""

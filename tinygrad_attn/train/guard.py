@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
-import sys
 import threading
 from contextlib import AbstractContextManager
 from types import FrameType
@@ -37,13 +38,9 @@ class Interruption:
         if self._catching:
             signal.signal(signal.SIGINT, self._found)
 
-    def raise_if_requested(self) -> None:
-        """Raise KeyboardInterrupt if Ctrl-C came."""
-        if self.requested:
-            raise KeyboardInterrupt
-
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        print("\nsaving; Ctrl-C again stops at once", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # not by print, which may be what the signal interrupted
+            os.write(2, b"\nstopping, and saving where that is due; Ctrl-C again stops at once\n")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinygrad_attn.data import TextFormat, Tokens, Vocabulary, text_format
-from tinygrad_attn.errors import CheckpointError
+from tinygrad_attn.errors import CheckpointError, DataError
 from tinygrad_attn.nn import Seq2Seq
 from tinygrad_attn.train.folder import RunFolder
 
@@ -83,4 +83,7 @@ def load_run(path: str | os.PathLike[str]) -> tuple[Predictor, TextFormat]:
             f"{file}: the weights do not fit config.json and vocab.json ({error})"
         ) from None
     model.eval()
-    return Predictor(model, source, target), text_format(config.data)
+    try:
+        return Predictor(model, source, target), text_format(config.data)
+    except DataError as error:
+        raise CheckpointError(f"{folder.path / 'config.json'}: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-_FORMAT = "{desc} {percentage:3.0f}%|{bar}| {postfix}"
+_FORMAT = "{desc} {percentage:3.0f}%|{bar}| {elapsed}{postfix}"
 
 
 class ProgressBar:

@@ -110,7 +110,9 @@ def _picture_class() -> Any:
                 warnings.filterwarnings(
                     "ignore", message=r"Glyph \d+ .* missing from font", category=UserWarning
                 )
-                self.savefig(buffer, format=kind, metadata=_METADATA[kind])
+                self.savefig(
+                    buffer, format=kind, metadata=_METADATA[kind], bbox_inches="tight", pad_inches=0.08
+                )
             return buffer.getvalue()
 
     return Picture

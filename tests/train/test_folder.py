@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.train.small import small_model, small_task, small_training
+from tinygrad_attn.errors import CheckpointError
+from tinygrad_attn.train import RunConfig, RunFolder
+
+CONFIG = RunConfig(small_task().describe(), small_model(), small_training())
+
+
+def begun(path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    folder.begin(CONFIG)
+    return folder
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "a" / "run")
+    assert folder.config() == CONFIG
+    folder.write_vocabularies(small_task())
+    assert folder.vocabularies() == (small_task().source_vocabulary, small_task().target_vocabulary)
+    folder.write_weights({"w": np.ones(2)}, 7)
+    assert folder.weights()["w"].tolist() == [1, 1]
+    assert folder.rows() == []
+    rows = [{"event": "train", "step": 1, "loss": 0.1 + 0.2}]
+    folder.write_rows(rows)
+    assert folder.rows() == rows
+
+
+def test_a_run_is_replaced_only_on_demand_and_others_files_never(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "run")
+    folder.write_rows([{"event": "train", "step": 1}])
+    (folder.path / "checkpoint").mkdir()
+    (folder.path / "notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="holds a run already; continue it with --resume"):
+        folder.begin(CONFIG)
+    assert folder.rows()
+    folder.begin(CONFIG, overwrite=True)
+    assert sorted(path.name for path in folder.path.iterdir()) == ["config.json", "notes.txt"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("content", [None, "{}", "[]", "junk", '{"format": "another program"}'])
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path, content: str | None, overwrite: bool) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(CheckpointError, match="a folder that is not a run"):
+        RunFolder(tmp_path).begin(CONFIG, overwrite=overwrite)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_an_empty_folder_and_what_a_killed_process_left_are_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / ".tinygrad_attn-1-a").write_text("part")
+    begun(tmp_path)
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("mine")
+    for path in (tmp_path / "run", tmp_path / "run" / "inside"):
+        with pytest.raises(CheckpointError, match="not a folder"):
+            begun(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", None, "not the folder of a run, it has no config.json"),
+        ("config.json", b"{", "config.json: damaged"),
+        ("config.json", b"\xff\xfe", "config.json: damaged"),
+        ("config.json", b"[" * 100_000, "config.json: damaged"),
+        ("config.json", b"{}", "config.json: not the settings of a run"),
+        ("config.json", b'{"format": "tinygrad_attn run 1"}', "does not say which data"),
+        ("config.json", b'{"format": "tinygrad_attn run 1", "data": {}}', "config.json: model: NoneType"),
+        ("vocab.json", None, "it has no vocab.json"),
+        ("vocab.json", b"3", "vocab.json: expected the vocabularies"),
+        ("vocab.json", b'{"source": 1, "target": 2}', "vocab.json: Vocabulary: int"),
+        ("model.safetensors", None, "model.safetensors: not there; train first"),
+        ("model.safetensors", b"", "model.safetensors: damaged"),
+        ("metrics.jsonl", b"{", "metrics.jsonl: damaged"),
+        ("metrics.jsonl", b"[]\n", "metrics.jsonl: a row without event"),
+    ],
+)
+def test_damage_is_an_error_that_names_the_file(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    folder = begun(tmp_path)
+    readers: dict[str, Any] = {
+        "config.json": folder.config,
+        "vocab.json": folder.vocabularies,
+        "model.safetensors": folder.weights,
+        "metrics.jsonl": folder.rows,
+    }
+    (tmp_path / name).unlink(missing_ok=True)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        readers[name]()
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no such folder"):
+        RunFolder(tmp_path / "run").config()
+
+
+def test_the_identity_is_that_of_settings_and_data_wherever_the_files_lie() -> None:
+    def identity(path: str, sha256: str) -> str:
+        return RunConfig({"file": {"path": path, "sha256": sha256}}, CONFIG.model, CONFIG.training).identity()
+
+    assert identity("/a/x", "1") == identity("/b/x", "1") != identity("/a/x", "2")
+    assert RunConfig(CONFIG.data, small_model(hidden=7), CONFIG.training).identity() != CONFIG.identity()
+
+
+def test_files_are_plain_json(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert content["model"]["hidden"] == 6 and content["training"]["steps"] == 12
+    folder.write_vocabularies(small_task())
+    vocabularies = json.loads((tmp_path / "vocab.json").read_text(encoding="utf-8"))
+    assert vocabularies["source"]["symbols"] == ["0", "1", "2", "3"]

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import gc
+import signal
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import tinygrad_attn.files
+from tests.train.small import small_model, small_task, small_training, what_remains
+from tinygrad_attn.data import Batch, Pairs, Task
+from tinygrad_attn.engine import Tensor
+from tinygrad_attn.errors import CheckpointError, DataError
+from tinygrad_attn.files import write_atomically
+from tinygrad_attn.optim import NonFiniteError
+from tinygrad_attn.train import (
+    ModelConfig,
+    RunFolder,
+    TrainingConfig,
+    evaluate,
+    load_run,
+    loop,
+    resume,
+    train,
+)
+from tinygrad_attn.train.figures import write_figures
+
+Remains = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def quick_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than these trainings."""
+
+    def write_figures(folder: RunFolder, *others: object) -> None:
+        for name in ("loss.svg", "alignment.svg"):
+            write_atomically(folder.path / name, name)
+
+    monkeypatch.setattr(loop, "write_figures", write_figures)
+
+
+def quiet(message: str) -> None:
+    """Messages are looked at where they matter."""
+
+
+def trained(path: Path, model: ModelConfig, training: TrainingConfig) -> Remains:
+    train(small_task(), path, model, training, message=quiet)
+    return what_remains(path)
+
+
+def interrupt_before(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
+    """Ctrl-C comes while the batches of these steps are made, once each."""
+    left = set(steps)
+    make = Task.train_batch
+
+    def train_batch(task: Task, step: int, batch_size: int) -> Batch:
+        if step in left:
+            left.remove(step)
+            signal.raise_signal(signal.SIGINT)
+        return make(task, step, batch_size)
+
+    monkeypatch.setattr(Task, "train_batch", train_batch)
+
+
+@pytest.mark.parametrize(
+    ("model", "training"),
+    [
+        ({}, {}),
+        (
+            {"dropout": 0.3, "cell": "lstm", "query": "current"},
+            {"optimiser": "adadelta", "schedule": "linear"},
+        ),
+        ({"dropout": 0.5, "cell": "rnn", "init": "paper"}, {"optimiser": "sgd", "warmup": 0.5}),
+        ({"attention": "none"}, {"clip": 0.01}),
+    ],
+)
+def test_a_run_that_was_interrupted_is_the_run_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Any, training: Any
+) -> None:
+    settings = small_model(**model), small_training(**training)
+    expected = trained(tmp_path / "whole", *settings)
+    handler = signal.getsignal(signal.SIGINT)
+    interrupt_before(monkeypatch, 0, 3, 4, 11)
+    with pytest.raises(KeyboardInterrupt, match="saved after step 1"):
+        trained(tmp_path / "run", *settings)
+    for step in (4, 5):
+        with pytest.raises(KeyboardInterrupt, match=f"saved after step {step}"):
+            resume(tmp_path / "run", message=quiet)
+    with pytest.raises(KeyboardInterrupt, match="saved after step 12"):  # in the test of the best weights
+        resume(tmp_path / "run", message=quiet)
+    result = resume(tmp_path / "run", message=quiet)
+    assert what_remains(tmp_path / "run") == expected | checkpoints_of(tmp_path / "run")
+    assert result.test["step"] == 12
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def checkpoints_of(folder: Path) -> Remains:
+    """The generation before the last is another one after an interruption; the last must be the same."""
+    newest = max(path.name for path in (folder / "checkpoint").iterdir())
+    return {k: v for k, v in what_remains(folder).items() if k.startswith("checkpoint") and newest not in k}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def kill_at_write(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """The process ends when it is about to put its file number `count` in place."""
+    left = iter(range(count))
+    replace = tinygrad_attn.files.os.replace
+
+    def replace_or_die(source: str, target: str) -> None:
+        if next(left, None) is None:
+            raise Killed
+        replace(source, target)
+
+    monkeypatch.setattr(tinygrad_attn.files.os, "replace", replace_or_die)
+
+
+def test_a_run_that_was_killed_between_any_two_files_is_the_run_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small_model(dropout=0.2), small_training()
+    expected = trained(tmp_path / "whole", *settings)
+    for count in range(1, 100):
+        path = tmp_path / str(count)
+        with monkeypatch.context() as patched:
+            kill_at_write(patched, count)
+            try:
+                trained(path, *settings)
+                break
+            except Killed:
+                pass
+        resume(path, message=quiet)
+        assert what_remains(path) == expected, count
+    assert count > 12  # config, vocabularies, thrice metrics, weights and checkpoint, two figures, metrics
+
+
+def test_two_runs_are_the_same(tmp_path: Path) -> None:
+    settings = small_model(dropout=0.2), small_training()
+    assert trained(tmp_path / "a", *settings) == trained(tmp_path / "b", *settings)
+
+
+def test_the_seed_matters(tmp_path: Path) -> None:
+    a, b = (trained(tmp_path / str(seed), small_model(), small_training(seed=seed)) for seed in (0, 1))
+    assert a["model.safetensors"] != b["model.safetensors"]
+
+
+def test_the_damaged_newest_checkpoint_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = small_model(), small_training()
+    expected = trained(tmp_path / "whole", *settings)
+    interrupt_before(monkeypatch, 7)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "run", *settings)
+    newest = tmp_path / "run" / "checkpoint" / "step-000000008.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-5])
+    messages: list[str] = []
+    resume(tmp_path / "run", message=messages.append)
+    assert str(newest) in messages[0] and "step 5" in messages[1]
+    assert what_remains(tmp_path / "run") == expected
+
+
+def test_a_time_budget_counts_what_was_used_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_before(monkeypatch, 3)
+    training = small_training(steps=None, minutes=0.5 / 60, evaluate_every=1000)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, small_model(), training)
+    row = resume(tmp_path, message=quiet).test
+    assert 0.5 <= row["train_seconds"] < 2
+    assert row["step"] > 4
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
+    expected = trained(tmp_path, small_model(), small_training())
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")}
+    messages: list[str] = []
+    result = resume(tmp_path, message=messages.append)
+    assert what_remains(tmp_path) == expected
+    assert times == {path: path.stat().st_mtime_ns for path in times}
+    assert result.test == result.folder.rows()[-1] and "nothing to go on with" in messages[0]
+
+
+def test_what_a_run_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "write_figures", write_figures)
+    result = train(small_task(), tmp_path, small_model(), small_training(), message=quiet)
+    names = {path.name for path in tmp_path.iterdir()}
+    data = {"config.json", "vocab.json", "metrics.jsonl", "model.safetensors", "checkpoint"}
+    assert names == data | {"alignment.svg", "loss.svg"}
+    for name in ("alignment.svg", "loss.svg"):
+        assert ElementTree.parse(tmp_path / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    rows = result.folder.rows()
+    assert [(row["event"], row["step"]) for row in rows] == [
+        ("train", 3), ("evaluation", 5), ("train", 6), ("train", 9), ("evaluation", 10), ("train", 12),
+        ("evaluation", 12), ("test", 12),
+    ]  # fmt: skip
+    assert {"loss", "lr", "gradient_norm", "tokens", "tokens_per_second", "seconds"} <= rows[0].keys()
+    shown = {
+        "loss",
+        "token_accuracy",
+        "exact_match",
+        "token_error_rate",
+        "alignment_weight",
+        "alignment_accuracy",
+    }
+    assert shown <= rows[1].keys() and shown | {"train_seconds", "best_step"} <= rows[-1].keys()
+    # The weights in the folder are the best ones, and the test row is about them.
+    predictor, _ = load_run(tmp_path)
+    assert evaluate(predictor.model, small_task().test, task="reverse").row().items() <= rows[-1].items()
+    best = [row["step"] for row in rows if row.get("best")]
+    assert rows[-1]["best_step"] == best[-1]
+
+
+def test_rows_weigh_by_token(tmp_path: Path) -> None:
+    losses, tokens = [], []
+    model = small_model().build(8, 8, np.random.default_rng(0))
+    for step in range(3):
+        batch = small_task().train_batch(step, 4)
+        losses.append(model.loss(batch).item())
+        tokens.append(batch.tokens)
+    assert len(set(tokens)) > 1
+    training = small_training(lr=1e-30)  # so that the weights stay what they are
+    row = train(small_task(), tmp_path, small_model(), training, message=quiet).folder.rows()[0]
+    assert row["tokens"] == sum(tokens)
+    assert row["loss"] == pytest.approx(np.average(losses, weights=tokens), rel=1e-6)
+
+
+def test_a_graph_is_gone_before_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Task.train_batch
+    alive: list[int] = []
+
+    def train_batch(task: Task, step: int, batch_size: int) -> Batch:
+        alive.append(sum(isinstance(x, Tensor) and not x.is_leaf for x in gc.get_objects()))
+        return make(task, step, batch_size)
+
+    monkeypatch.setattr(Task, "train_batch", train_batch)
+    gc.collect()
+    gc.disable()
+    try:
+        trained(tmp_path, small_model(), small_training())
+    finally:
+        gc.enable()
+    assert alive == [alive[0]] * 12
+
+
+def test_training_stops_once_the_task_is_solved(tmp_path: Path) -> None:
+    training = small_training(steps=5000, batch=32, evaluate_every=25, stop_when_solved=True)
+    result = train(small_task("copy"), tmp_path, small_model(hidden=16, embedding=8), training, message=quiet)
+    evaluations = [row for row in result.folder.rows() if row["event"] == "evaluation"]
+    assert [row["exact_match"] for row in evaluations[-2:]] == [1, 1]
+    assert result.test["step"] < 2000 and "twice in a row" in result.reason
+    assert result.test["exact_match"] >= 0.75
+
+
+def test_what_diverges_stops_with_the_name_of_a_parameter(tmp_path: Path) -> None:
+    training = small_training(lr=1e30, schedule="constant", evaluate_every=1000)
+    with pytest.raises(NonFiniteError, match=r"step \d+: .*(weight|bias|W_a|U_a|v_a).*a lower learning rate"):
+        trained(tmp_path, small_model(), training)
+    with pytest.raises(NonFiniteError, match=r"step \d+"):
+        trained(tmp_path / "b", small_model(), small_training(lr=1e30, evaluate_every=1))
+
+
+def test_nothing_is_replaced_when_the_settings_are_impossible(tmp_path: Path) -> None:
+    expected = trained(tmp_path, small_model(), small_training())
+    with pytest.raises((MemoryError, ValueError)):
+        train(small_task(), tmp_path, small_model(hidden=100_000), overwrite=True, message=quiet)
+    assert what_remains(tmp_path) == expected
+
+
+def a_file(path: Path) -> Path:
+    words = [a + b + c for a in "abc" for b in "abcd" for c in "abcde"]
+    path.write_text(
+        "".join(f"{word}\t{' '.join(reversed(word.upper()))}\n" for word in words), encoding="utf-8"
+    )
+    return path
+
+
+def test_pairs_from_a_file(tmp_path: Path) -> None:
+    file = a_file(tmp_path / "words.tsv")
+    result = train(Pairs(file), tmp_path / "run", small_model(), small_training(), message=quiet)
+    assert "alignment_weight" not in result.test and result.test["sequences"] > 0
+    file.unlink()  # prediction needs the run alone
+    predictor, text_format = load_run(tmp_path / "run")
+    found = predictor.predict(text_format.split_source("abe"))
+    assert found.weights.shape == (len(found.tokens), 3)
+
+
+def test_data_that_changed_cannot_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = a_file(tmp_path / "words.tsv")
+    train(Pairs(file), tmp_path / "run", small_model(), small_training(), message=quiet)
+    file.write_text(file.read_text() + "zzz\tZ Z Z\n")
+    with pytest.raises(DataError, match=r"words\.tsv: the file has changed"):
+        resume(tmp_path / "run")
+    file.unlink()
+    with pytest.raises(DataError, match=r"words\.tsv: No such file"):
+        resume(tmp_path / "run")
+
+
+def test_a_checkpoint_of_a_run_with_other_settings(tmp_path: Path) -> None:
+    for name, hidden in (("a", 6), ("b", 7)):
+        train(small_task(), tmp_path / name, small_model(hidden=hidden), small_training(), message=quiet)
+    for file in (tmp_path / "b" / "checkpoint").iterdir():
+        (tmp_path / "a" / "checkpoint" / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(CheckpointError, match=r"step-000000012\.safetensors: .*other settings"):
+        resume(tmp_path / "a")
+
+
+def test_weights_that_do_not_fit(tmp_path: Path) -> None:
+    for name, hidden in (("a", 6), ("b", 7)):
+        train(small_task(), tmp_path / name, small_model(hidden=hidden), small_training(), message=quiet)
+    (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: the weights do not fit"):
+        load_run(tmp_path / "a")

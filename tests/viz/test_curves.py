@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from tinygrad_attn.viz import curves
+
+ROWS = [
+    {"event": "train", "step": 10, "loss": 2.0},
+    {"event": "evaluation", "step": 10, "loss": 1.5, "exact_match": 0.25},
+    {"event": "train", "step": 20, "loss": 1.0},
+    {"event": "evaluation", "step": 20, "loss": 0.5, "exact_match": 0.75},
+    {"event": "test", "step": 20, "loss": 9.0, "exact_match": 0.5},
+]
+
+
+def test_lines_are_the_rows() -> None:
+    above, below = curves(ROWS).axes
+    lines = {line.get_label(): line.get_xydata().tolist() for line in above.lines}
+    assert lines == {"training": [[10, 2.0], [20, 1.0]], "development": [[10, 1.5], [20, 0.5]]}
+    assert [line.get_xydata().tolist() for line in below.lines] == [[[10, 0.25], [20, 0.75]]]
+    assert above.get_ylim()[0] == 0 and "nats" in above.get_ylabel() and below.get_xlabel() == "step"
+
+
+def test_nothing_yet() -> None:
+    assert curves([]).svg().startswith("<?xml")
