@@ -220,6 +220,37 @@ def test_no_grad_records_nothing() -> None:
     assert output.logits.is_leaf and not output.logits.requires_grad and output.weights.is_leaf
 
 
+def test_a_frozen_encoder_run_without_recording() -> None:
+    model, batch = make(), make_batch([4, 1, 3], [2, 5, 1])
+    _, whole = gradients(model, batch)
+    model.zero_grad()
+    with ta.no_grad():
+        encoding = model.encode(batch.source, batch.lengths)
+    logits = model.decoder.logits(model.target_embedding(batch.target_in), encoding)
+    ta.cross_entropy(logits, batch.target_out, ignore_index=PAD).backward()
+    for (name, p), expected in zip(model.named_parameters(), whole, strict=True):
+        if name.startswith(("encoder.", "source_embedding.")):
+            assert p.grad is None
+        else:
+            np.testing.assert_allclose(p.grad, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_a_tied_weight_gets_the_sum_of_both_gradients() -> None:
+    """The target embedding as the output layer's weight, as wide as the maxout layer."""
+    options = {"output": "maxout", "embedding_size": 4}
+    apart, tied, batch = make(**options), make(**options), make_batch([4, 1, 3], [2, 5, 1])
+    for model in (apart, tied):
+        model.decoder.output.weight.data[...] = model.target_embedding.weight.data
+    tied.decoder.output.weight = tied.target_embedding.weight
+    apart.loss(batch).backward()
+    tied.loss(batch).backward()
+    both = apart.target_embedding.weight.grad + apart.decoder.output.weight.grad
+    np.testing.assert_allclose(tied.target_embedding.weight.grad, both, rtol=1e-12, atol=1e-15)
+    assert len(list(tied.parameters())) == len(list(apart.parameters())) - 1
+    ta.optim.SGD(tied.named_parameters(), lr=1.0).step()
+    assert tied.decoder.output.weight is tied.target_embedding.weight
+
+
 @pytest.mark.parametrize("parts", ["embeddings", "encoder", "decoder"])
 def test_parts_of_another_precision(parts: str) -> None:
     """A float32 embedding in a float64 model, and the like: values agree, gradients have their own dtype."""

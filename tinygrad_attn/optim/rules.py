@@ -1,89 +1,16 @@
-"""Optimisers: rules that move parameters against their gradients.
-
-The parameters of one precision are laid end to end in one flat array, of which each `.data` becomes a view.
-An update is then a handful of numpy calls, however many parameters there are.
-"""
+"""The optimisers: rules that move parameters against their gradients."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
-
-Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]]
-
-
-class NonFiniteError(FloatingPointError):
-    """A gradient holds NaN or infinity; nothing was updated."""
-
-
-class _Group:
-    """The parameters of one dtype, as views of one flat array."""
-
-    def __init__(self, named: list[tuple[str, Tensor]], dtype: Any, slots: int) -> None:
-        self.names = [name for name, _ in named]
-        self.parameters = [parameter for _, parameter in named]
-        self.shapes = [parameter.shape for parameter in self.parameters]
-        ends = np.cumsum([parameter.size for parameter in self.parameters]).tolist()
-        self.slices = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-        self.flat = np.empty(ends[-1], dtype)
-        self.gradient = np.zeros_like(self.flat)
-        self.scratch = np.empty_like(self.flat)
-        self.slots = [np.zeros_like(self.flat) for _ in range(slots)]
-        self.steps = np.zeros(len(named), np.int64)
-        self.active = [False] * len(named)  # whether the next update is to move a parameter
-        self._views: list[np.ndarray | None] = [None] * len(named)
-
-    def adopt(self) -> None:
-        """Makes every `.data` a view of the flat array, with its values (again, if someone replaced it)."""
-        for i, parameter in enumerate(self.parameters):
-            if parameter.data is not self._views[i]:
-                view = self.flat[self.slices[i]].reshape(self.shapes[i])
-                _check_shape(self.names[i], "the data", parameter.data, view.shape)
-                np.copyto(view, parameter.data, casting="same_kind")
-                parameter.data = self._views[i] = view
-
-    def gather(self) -> None:
-        """Copies the gradients into the flat one.
-
-        Raises NonFiniteError or ValueError, with no parameter and no state changed, if one is not finite or
-        does not fit.
-        """
-        for i, parameter in enumerate(self.parameters):
-            self.active[i] = parameter.grad is not None and parameter.requires_grad
-            view = self.gradient[self.slices[i]].reshape(self.shapes[i])
-            if self.active[i]:
-                _check_shape(self.names[i], "the gradient", parameter.grad, view.shape)
-                np.copyto(view, _gradient(parameter), casting="same_kind")
-            else:
-                view[...] = 0
-        with np.errstate(over="ignore", invalid="ignore"):
-            square = np.dot(self.gradient, self.gradient)
-        if not np.isfinite(square):  # or the squares overflow, which is no fault
-            views = (
-                self.gradient[part].reshape(shape)
-                for part, shape in zip(self.slices, self.shapes, strict=True)
-            )
-            _check_finite(zip(self.names, views, strict=True))
-
-    def runs(self) -> Iterator[tuple[slice, int]]:
-        """(part of the flat arrays, number of its update) for each stretch of parameters that move."""
-        start = None
-        for i, parameter in enumerate(self.parameters):
-            if not self.active[i]:
-                continue
-            self.steps[i] += 1
-            parameter.note_written()
-            if start is None:
-                start = self.slices[i].start
-            following = i + 1 < len(self.parameters) and self.active[i + 1]
-            if not (following and self.steps[i + 1] + 1 == self.steps[i]):
-                yield slice(start, self.slices[i].stop), int(self.steps[i])
-                start = None
+from tinygrad_attn.optim.gradients import Parameters, all_named
+from tinygrad_attn.optim.group import Group
 
 
 class Optimizer:
@@ -107,7 +34,7 @@ class Optimizer:
     def __init__(self, parameters: Parameters, lr: float) -> None:
         self.lr = _checked("lr", lr, 0)
         title = type(self).__name__
-        named = _all_named(title, parameters)
+        named = all_named(title, parameters)
         if not named:
             raise ValueError(f"{title}: expected parameters, got none")
         for what, count in (
@@ -123,7 +50,7 @@ class Optimizer:
             by_dtype.setdefault(parameter.dtype, []).append((name, parameter))
         if not any(parameter.requires_grad for _, parameter in named):
             raise ValueError(f"{title}: none of the {len(named)} parameters requires a gradient")
-        self._groups = [_Group(members, dtype, len(self._slots)) for dtype, members in by_dtype.items()]
+        self._groups = [Group(members, dtype, len(self._slots)) for dtype, members in by_dtype.items()]
 
     def step(self) -> None:
         """Updates every parameter that has a gradient.
@@ -281,89 +208,6 @@ class Adadelta(Optimizer):
         mean_square_update += scratch
         g *= self.lr
         p -= g
-
-
-def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
-    """Scales all gradients together so that their norm over all entries is at most `max_norm`, as PyTorch.
-
-    Args:
-        parameters: tensors, or (name, tensor) pairs; those without a gradient are passed over.
-        max_norm: at least zero; infinity to measure the norm alone.
-
-    Returns:
-        The norm before clipping.
-
-    Raises:
-        NonFiniteError: if a gradient holds NaN or infinity; nothing is scaled then.
-    """
-    if not max_norm >= 0:
-        raise ValueError(f"max_norm is {max_norm}, expected a number of at least 0")
-    unique = {id(p): (name, p) for name, p in _all_named("clip_grad_norm", parameters) if p.grad is not None}
-    gradients = [(name, np.asarray(parameter.grad)) for name, parameter in unique.values()]
-    with np.errstate(over="ignore", invalid="ignore"):
-        norm = math.sqrt(sum(float(np.vdot(gradient, gradient).real) for _, gradient in gradients))
-    if not 1e-12 < norm < math.inf:  # squares may have overflowed, or vanished
-        _check_finite(gradients)
-        norm = _scaled_norm([gradient for _, gradient in gradients])
-    scale = max_norm / (norm + 1e-6)
-    if scale < 1:
-        for _, parameter in unique.values():
-            gradient = _gradient(parameter)
-            if isinstance(gradient, np.ndarray) and gradient.dtype.kind in "fc":
-                gradient *= scale
-            else:  # numbers that somebody put there
-                parameter.grad = np.asarray(np.multiply(gradient, scale))
-    return norm
-
-
-def _scaled_norm(arrays: list[np.ndarray]) -> float:
-    """The norm over all entries, divided by the largest before they are squared."""
-    largest = max((float(np.abs(array).max(initial=0)) for array in arrays), default=0.0)
-    if largest == 0:
-        return 0.0
-    squares = (np.square(np.abs(array).astype(np.float64) / largest).sum() for array in arrays)
-    return largest * math.sqrt(sum(map(float, squares)))
-
-
-def _all_named(title: str, parameters: Any) -> list[tuple[str, Tensor]]:
-    """(name, parameter) for each entry; unnamed ones are called by their own name and their position."""
-    if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
-        kind = type(parameters).__name__
-        raise TypeError(
-            f"{title}: expected tensors in a list or the like, such as model.parameters(), got a {kind}"
-        )
-    found = []
-    for position, entry in enumerate(parameters):
-        name, parameter = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
-        if not isinstance(parameter, Tensor):
-            raise TypeError(
-                f"{title}: parameter number {position} is a {type(parameter).__name__}, expected a Tensor"
-            )
-        found.append((name or f"{parameter.name or 'parameter'} (number {position})", parameter))
-    return found
-
-
-def _gradient(parameter: Tensor) -> np.ndarray:
-    assert parameter.grad is not None
-    return parameter.grad
-
-
-def _check_shape(name: str, what: str, array: Any, expected: tuple[int, ...]) -> None:
-    if np.shape(array) != expected:
-        raise ValueError(f"{name}: {what} has shape {np.shape(array)}, expected {expected}")
-
-
-def _check_finite(named: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Raises NonFiniteError naming the parameters whose gradients are not finite."""
-    faults = []
-    for name, gradient in named:
-        wrong = ~np.isfinite(gradient)
-        if wrong.any():
-            first = tuple(int(i) for i in np.argwhere(wrong)[0])
-            count = np.count_nonzero(wrong)
-            faults.append(f"{name} {gradient.shape}: {count} entries, the first {gradient[first]} at {first}")
-    if faults:
-        raise NonFiniteError("gradients are not finite, nothing was updated: " + "; ".join(faults))
 
 
 def _checked(

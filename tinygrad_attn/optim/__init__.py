@@ -1,0 +1,6 @@
+"""Floor 3: optimisers, and clipping by the global norm."""
+
+from tinygrad_attn.optim.gradients import NonFiniteError, clip_grad_norm
+from tinygrad_attn.optim.rules import SGD, Adadelta, Adam, Optimizer
+
+__all__ = ["SGD", "Adadelta", "Adam", "NonFiniteError", "Optimizer", "clip_grad_norm"]
