@@ -153,14 +153,10 @@ def ours(case: Case) -> bool:
 def theirs(case: Case) -> bool:
     inputs = []
     for x in case.inputs:
-        strides = tuple(stride // x.itemsize for stride in x.strides)
-        base = (
-            torch.from_numpy(np.array(x))
-            if not x.size or 0 not in strides
-            else torch.from_numpy(x[:1].copy())
-        )
-        tensor = base if not x.size or 0 not in strides else base.expand(x.shape)
-        inputs.append(tensor.requires_grad_() if tensor.is_leaf else tensor)
+        if x.size and 0 in x.strides:  # as PyTorch's expand makes it
+            inputs.append(torch.from_numpy(x[:1].copy()).requires_grad_().expand(x.shape))
+        else:
+            inputs.append(torch.tensor(np.array(x), requires_grad=True))
     check = torch.autograd.gradcheck if case.order == 1 else torch.autograd.gradgradcheck
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
