@@ -76,3 +76,18 @@ def test_an_error_in_a_shard_is_raised() -> None:
 def test_at_least_one_worker() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Workers(0)
+
+
+def test_tasks_treat_overflow_as_their_caller_does() -> None:
+    both_running = threading.Barrier(2, timeout=10)
+
+    def overflow() -> float:
+        both_running.wait()
+        return float(np.float64(1e300) * np.float64(1e300))
+
+    workers = Workers(2)
+    try:
+        with np.errstate(over="ignore"):
+            assert workers.run([overflow, overflow]) == [np.inf, np.inf]
+    finally:
+        workers.close()

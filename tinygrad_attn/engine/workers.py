@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -35,7 +36,8 @@ class Workers:
         does."""
         if self._pool is None:
             return [task() for task in tasks]
-        waiting = [self._pool.submit(task) for task in tasks[1:]]
+        # In copies of this thread's context, in which numpy keeps what it does about overflow and the like.
+        waiting = [self._pool.submit(copy_context().run, task) for task in tasks[1:]]
         results = [tasks[0]()]
         for task, future in zip(tasks[1:], waiting, strict=True):
             results.append(task() if future.cancel() else future.result())
