@@ -156,7 +156,8 @@ def theirs(case: Case) -> bool:
         if x.size and 0 in x.strides:  # as PyTorch's expand makes it
             inputs.append(torch.from_numpy(x[:1].copy()).requires_grad_().expand(x.shape))
         else:
-            inputs.append(torch.tensor(np.array(x), requires_grad=True))
+            tensor = torch.from_numpy(np.array(x))
+            inputs.append(torch.empty(x.shape, dtype=tensor.dtype).copy_(tensor).requires_grad_())
     check = torch.autograd.gradcheck if case.order == 1 else torch.autograd.gradgradcheck
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
