@@ -14,6 +14,7 @@ from tinygrad_attn.check import (
     jvp,
 )
 from tinygrad_attn.engine import Fused, Primitive, Product, Tensor, explicit, fused, grad, no_grad, scope
+from tinygrad_attn.nn.query_key_value import attention
 from tinygrad_attn.ops import *  # noqa: F403
 from tinygrad_attn.ops import __all__ as _operations
 from tinygrad_attn.tokens import BOS, EOS, PAD, UNK
@@ -32,6 +33,7 @@ __all__ = [
     "Primitive",
     "Product",
     "Tensor",
+    "attention",
     "data",
     "detect_anomaly",
     "explicit",

@@ -17,6 +17,7 @@ from tinygrad_attn.nn.encoder import BidirectionalEncoder, Encoding
 from tinygrad_attn.nn.layers import Dropout, Embedding, Linear
 from tinygrad_attn.nn.module import Module
 from tinygrad_attn.nn.paper import initialise_as_paper
+from tinygrad_attn.nn.query_key_value import SelfAttention
 from tinygrad_attn.nn.search import Decoded
 from tinygrad_attn.nn.seq2seq import Seq2Seq, Seq2SeqOutput
 
@@ -44,6 +45,7 @@ __all__ = [
     "Module",
     "RNNCell",
     "ScaledDotAttention",
+    "SelfAttention",
     "Seq2Seq",
     "Seq2SeqOutput",
     "initialise_as_paper",
