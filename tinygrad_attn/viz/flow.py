@@ -151,6 +151,10 @@ class GradientFlow:
             ValueError: if there are more than 20,000; their number grows exponentially with the steps.
         """
         first, last = self._id(start), self._id(end)
+        if self._path_count(self._labels[first], self._labels[last]) > _MOST_PATHS:
+            raise ValueError(
+                f"paths: there are more than {_MOST_PATHS:,} from {start} to {end}; ask path() for one"
+            )
         towards = self._sweeper.leading({last})
         found: list[Path] = []
         stack: list[tuple[tuple[str, ...], np.ndarray]] = [((self._labels[first],), self.gradient(start))]
@@ -163,11 +167,15 @@ class GradientFlow:
             for id, part in self._sweeper.sweep(here, gradient, self._stops, towards).items():
                 if id in towards:
                     stack.append(((*labels, self._labels[id]), part))
-            if len(found) + len(stack) > _MOST_PATHS:
-                raise ValueError(
-                    f"paths: there are more than {_MOST_PATHS:,} from {start} to {end}; ask path() for one"
-                )
         return sorted(found, key=lambda path: path.labels)
+
+    def _path_count(self, start: str, end: str) -> int:
+        """How many paths there are, without following them."""
+        ways = dict.fromkeys(self.labels, 0)
+        ways[start] = 1
+        for used in self.labels[self.labels.index(start) + 1 :]:  # what uses a tensor comes before it
+            ways[used] = sum(ways[user] for user, other in self.links if other == used and user != end)
+        return ways[end]
 
     def between(self, start: str, end: str) -> np.ndarray:
         """The gradient that flows from `start` to `end` on all paths; from "loss", the whole of it."""

@@ -64,10 +64,12 @@ def _matrix(
     array = np.stack(rows)
     finite = np.abs(array[np.isfinite(array)])
     largest = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+    from matplotlib import colormaps
+
+    colours = colormaps["RdBu_r"].with_extremes(bad="#000000")
     image = axes.imshow(
-        array, cmap="RdBu_r", vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest"
+        array, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest"
     )
-    image.cmap.set_bad("#000000")
     axes.xaxis.tick_top()
     upright = max(map(len, across)) > 3
     axes.set_xticks(range(len(across)), across, rotation=90 if upright else 0, fontsize=9, parse_math=False)

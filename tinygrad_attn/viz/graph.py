@@ -16,6 +16,7 @@ from tinygrad_attn.viz.label import FONT, INK, LINE
 from tinygrad_attn.viz.nodes import Edge, Node
 from tinygrad_attn.viz.opened import open_all, open_named
 from tinygrad_attn.viz.record import Record
+from tinygrad_attn.viz.text import one_line
 from tinygrad_attn.viz.tojson import as_json
 from tinygrad_attn.viz.view import matches, scopes_of, view
 
@@ -66,7 +67,8 @@ class Graph:
         import graphviz
 
         output = next(node for node in self.record.nodes if node.id == self.record.output)
-        title = f"{output.name or output.operation or 'tensor'}: {self._count()}"
+        name = one_line(output.name or "")
+        title = f"{name or output.operation or 'tensor'}: {self._count()}"
         digraph = graphviz.Digraph(
             "tinygrad_attn",
             graph_attr={
@@ -89,7 +91,7 @@ class Graph:
             },
             edge_attr={"fontname": FONT, "fontsize": "9", "arrowsize": "0.6", "color": LINE},
         )
-        mark = output.name if output.name and len(output.name) <= 12 else ""
+        mark = name if len(name) <= 12 else ""
         digraph.body += drawing.body(self.nodes, self.edges, self.record.opened, mark)
         return digraph
 

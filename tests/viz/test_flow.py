@@ -1,0 +1,208 @@
+"""The gradient flow: parts, paths, table and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinygrad_attn as ta
+from tests.viz.support import CELLS, SCORES, batch, running_example, small_loss, small_model
+
+TIGHT: Any = {"rtol": 1e-12, "atol": 1e-14}
+
+
+def total(parts: Any) -> Any:
+    return sum(parts.values() if isinstance(parts, dict) else parts)
+
+
+def test_running_example_against_the_formulas() -> None:
+    loss = running_example()
+    loss.backward()
+    flow = ta.viz.gradient_flow(loss)
+    h, s = np.array([0.2, 0.9, 0.1]), 0.5
+    e = np.tanh(s + h)
+    alpha = np.exp(e) / np.exp(e).sum()
+    c = alpha @ h
+    to_c = 2 * (c - 1)
+    to_alpha = to_c * h
+    to_e = alpha * (to_alpha - alpha @ to_alpha)
+    through_tanh = to_e * (1 - e**2)
+    assert flow.labels == ["loss", "c1", "α1", "e1", "h", "s0"] and flow.count == 1
+    np.testing.assert_allclose(flow.gradient("α1"), to_alpha, **TIGHT)
+    np.testing.assert_allclose(flow.gradient("e1"), to_e, **TIGHT)
+    np.testing.assert_allclose(flow.gradient("s₀"), through_tanh.sum(), **TIGHT)
+    parts = flow.parts("h")
+    assert list(parts) == ["value", "key"]
+    np.testing.assert_allclose(parts["value"], to_c * alpha, **TIGHT)
+    np.testing.assert_allclose(parts["key"], through_tanh, **TIGHT)
+    np.testing.assert_allclose(flow.path("loss", "c1", "h"), to_c * alpha, **TIGHT)
+    np.testing.assert_allclose(flow.path("loss", "c1", "alpha1", "e1", "h"), through_tanh, **TIGHT)
+    np.testing.assert_array_equal(flow.path("loss", "e1", "h"), np.zeros(3))  # no way past c
+    assert [str(path) for path in flow.paths("loss", "h")] == ["loss → c1 → h", "loss → c1 → α1 → e1 → h"]
+
+
+@pytest.mark.parametrize("query", ["previous", "current"])
+@pytest.mark.parametrize("attention", SCORES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_parts_and_paths_sum_to_the_whole(cell: str, attention: str, query: str) -> None:
+    model = small_model(cell=cell, attention=attention, query=query)
+    data = batch(2, 3, 2)
+    output = model(data.source, data.lengths, data.target_in)
+    loss = ta.cross_entropy(output.logits, data.target_out, ignore_index=ta.PAD)
+    loss.backward()
+    flow = ta.viz.gradient_flow(loss, output)
+    for label, tensor in [("h", output.annotations), ("s0", output.initial.s), ("s1", output.steps[0].s)]:
+        np.testing.assert_allclose(total(flow.parts(label)), tensor.grad, **TIGHT)
+        paths = flow.paths("loss", label)
+        np.testing.assert_allclose(total(path.gradient for path in paths), tensor.grad, **TIGHT)
+        np.testing.assert_allclose(flow.between("loss", label), tensor.grad, **TIGHT)
+        for path in paths:
+            np.testing.assert_allclose(flow.path(*path.labels), path.gradient, **TIGHT)
+    if attention != "none":
+        assert set(flow.parts("h")) == {"value", "key", "state"}
+        np.testing.assert_allclose(flow.gradient("α2"), output.steps[1].weights.grad, **TIGHT)
+    names = {"recurrence", "output", *(() if attention == "none" else ("scores",))}
+    assert set(flow.parts("s1")) == names
+    middle = flow.paths("c1", "h")
+    np.testing.assert_allclose(total(path.gradient for path in middle), flow.between("c1", "h"), **TIGHT)
+
+
+def test_value_and_key_parts_of_one_step_against_differences() -> None:
+    """The value part is the gradient of an h that enters contexts alone, the key part of one in the scores."""
+    rng = np.random.default_rng(0)
+    h0 = rng.standard_normal((1, 3, 8))
+    model = small_model(attention="general")
+
+    def loss_of(values: Any, keys: Any, start: Any) -> ta.Tensor:
+        decoder = model.decoder
+        memory = decoder.memory(ta.nn.Encoding(keys, start, start, np.ones((1, 3), bool)))
+        memory = memory._replace(annotations=values)
+        state = decoder.initial_state(ta.nn.Encoding(keys, start, start, np.ones((1, 3), bool)))
+        step = decoder.step(model.target_embedding(np.array([1])), state, memory)
+        return ta.cross_entropy(step.logits, np.array([5]))
+
+    start = ta.Tensor(np.zeros((1, 4)))
+    h = ta.Tensor(h0, requires_grad=True, name="h")
+    loss = loss_of(h, h, start)
+    loss.backward()
+    parts = ta.viz.gradient_flow(loss).parts("h")
+    values, keys = ta.Tensor(h0, requires_grad=True), ta.Tensor(h0, requires_grad=True)
+    apart = loss_of(values, keys, start)
+    apart.backward()
+    np.testing.assert_allclose(parts["value"], values.grad, **TIGHT)
+    np.testing.assert_allclose(parts["key"], keys.grad, **TIGHT)
+
+
+def test_a_fused_loss_is_opened_and_found_by_name() -> None:
+    data = batch(4, 5)
+    model = small_model()
+    loss = model.loss(data)
+    loss.backward()
+    found = ta.viz.gradient_flow(loss)
+    output = model(data.source, data.lengths, data.target_in)
+    same = ta.cross_entropy(output.logits, data.target_out)
+    same.backward()
+    given = ta.viz.gradient_flow(same, output)
+    assert found.labels == given.labels and found.count == 4
+    for label in found.labels:
+        np.testing.assert_allclose(found.gradient(label), given.gradient(label), **TIGHT)
+        for name, part in found.parts(label).items():
+            np.testing.assert_allclose(part, given.parts(label)[name], **TIGHT)
+
+
+def test_norms_rows_and_one_example_of_a_batch() -> None:
+    data = batch(3, 4, 2)
+    model = small_model()
+    output = model(data.source, data.lengths, data.target_in)
+    loss = ta.cross_entropy(output.logits, data.target_out)
+    loss.backward()
+    for example in (0, 1):
+        flow = ta.viz.gradient_flow(loss, example=example)
+        norms = [np.linalg.norm(step.weights.grad[example]) for step in output.steps]
+        np.testing.assert_allclose(flow.norms("α"), norms)
+        np.testing.assert_allclose(flow.norms("h"), np.linalg.norm(output.annotations.grad[example], axis=-1))
+        rows = [flow.rows("h", part) for part in flow.part_names("h")]
+        np.testing.assert_allclose(np.sum(rows, axis=0), output.annotations.grad[example], **TIGHT)
+    assert ta.viz.gradient_flow(loss, example=0).norms("h")[-1] == 0.0  # padding
+    of_steps = [flow.parts("h", step)["value"] for step in (1, 2, 3)]
+    np.testing.assert_allclose(total(of_steps), flow.parts("h")["value"], **TIGHT)
+
+
+def test_tensors_made_by_hand_with_one_annotation_each() -> None:
+    hs = [ta.Tensor([v], requires_grad=True, name=f"h{j}") for j, v in enumerate((0.2, 0.9, 0.1), 1)]
+    query = ta.Tensor([0.5], requires_grad=True)
+    scores = ta.stack([ta.tanh(query + h)[0] for h in hs])
+    weights = ta.softmax(scores)
+    context = ta.stack([weights[j] * hs[j] for j in range(3)]).sum()
+    loss = (context - 1.0) ** 2
+    loss.backward()
+    flow = ta.viz.gradient_flow(loss, s=query, e=scores, alpha=weights, c=context)
+    assert {"h1", "h2", "h3", "s0", "e1", "α1", "c1"} < set(flow.labels)
+    for j, h in enumerate(hs, 1):
+        assert set(flow.parts(f"h{j}")) == {"value", "key"}
+        np.testing.assert_allclose(total(flow.parts(f"h{j}")), h.grad, **TIGHT)
+    assert "h3" in str(flow) and len(flow.rows("h")) == 3
+    flow.figure().svg()
+
+
+def test_table() -> None:
+    flow = ta.viz.gradient_flow(small_loss())
+    overview, step = str(flow), flow.table(2)
+    assert "‖∂s‖" in overview and "loss = " in overview
+    assert f"{flow.norms('α')[1]:.4g}" in overview
+    assert step.startswith("step 2 of 3") and "recurrence" in step and "value of step 2" in step
+    row = next(line for line in step.splitlines() if line.startswith("α2"))
+    assert row.split()[2:] == [f"{x:.4g}" for x in flow.gradient("α2")[0]]
+    with pytest.raises(ValueError, match="step 4 is not from 1 to the 3"):
+        flow.table(4)
+
+
+def test_figure_and_step_graph(tmp_path: Path) -> None:
+    flow = ta.viz.gradient_flow(small_loss(batch(3, 4)))
+    flow.save(tmp_path / "flow.svg", source=["日本", "b", "$x$", "<eos>"], target=["x", "y", "z"])
+    text = (tmp_path / "flow.svg").read_text("utf-8")
+    assert "日本" in text and "$x$" in text and "∂loss/∂α" in text and "recurrence" in text
+    with pytest.raises(ValueError, match="3 source tokens given for 4"):
+        flow.figure(source=["a", "b", "c"])
+    graph = flow.graph(2)
+    assert [node.name for node in graph.nodes] == ["h", "s₁", "e₂", "α₂", "c₂", "s₂", "logits", "loss"]
+    used = {(edge.source, edge.target): edge.gradient for edge in graph.edges}
+    key = used[graph["h"].id, graph["e₂"].id]
+    np.testing.assert_allclose(key, flow.parts("h", 2)["key"], **TIGHT)
+    assert "Step 2 of 3" in graph.svg()
+    assert flow._repr_svg_().startswith("<?xml")
+
+
+def test_wrong_arguments() -> None:
+    loss = running_example()
+    with pytest.raises(RuntimeError, match="backward"):
+        ta.viz.gradient_flow(loss)
+    loss.backward()
+    with pytest.raises(TypeError, match="ndarray"):
+        ta.viz.gradient_flow(loss.data)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="not part of what the loss was computed from"):
+        ta.viz.gradient_flow(loss, h=ta.Tensor([1.0], requires_grad=True))
+    with pytest.raises(TypeError, match="h holds a float"):
+        ta.viz.gradient_flow(loss, h=[1.0])
+    flow = ta.viz.gradient_flow(loss)
+    with pytest.raises(KeyError, match="there is no 'q'; there are loss, c1"):
+        flow.gradient("q")
+    with pytest.raises(ValueError, match="1 labels"):
+        flow.path("loss")
+    x = ta.Tensor(1.0, requires_grad=True)
+    y = x * x
+    y.backward()
+    with pytest.raises(ValueError, match="no tensor is called 'α' or 'e'"):
+        ta.viz.gradient_flow(y)
+    with pytest.raises(ValueError, match="example 3 is not one of the 1"):
+        ta.viz.gradient_flow(small_loss(), example=3)
+
+
+def test_too_many_paths_are_refused() -> None:
+    flow = ta.viz.gradient_flow(small_loss(batch(14, 3)))
+    with pytest.raises(ValueError, match="more than 20,000"):
+        flow.paths("loss", "h")
+    assert np.isfinite(flow.path("loss", "logits", "s14", "s13", "c13", "h")).all()
