@@ -16,7 +16,7 @@ from tinygrad_attn.check.samples import rules_used, samples
 
 Rule = tuple[ta.Primitive, int]
 
-ENTRIES = 4  # looked at one by one; all others are looked at along one direction
+LARGE = 60  # where inputs have more entries, one of each is looked at, and all along one direction
 ALIKE = 3  # inputs of an operation on any number of them; the others have the same rule
 
 
@@ -71,8 +71,9 @@ def caught(sample: Sample, mutant: Mutant, name: str, of_a_kernel: bool) -> bool
             changed = name.startswith("value") or differ(right, derivatives(sample, order))
             if changed:
                 inputs = sample.inputs(np.random.default_rng(2))
+                entries = 1 if sum(x.size for x in inputs) > LARGE else None
                 return not ta.gradcheck(
-                    sample.fn, inputs, order=order, entries=ENTRIES, raise_exception=False
+                    sample.fn, inputs, order=order, entries=entries, raise_exception=False
                 )
     return None
 
@@ -87,7 +88,7 @@ def test_every_wrong_rule_is_caught(operation: str) -> None:
     for (primitive, slot), users in BY_RULE.items():
         if primitive.name != operation:
             continue
-        others = {other for p, other in BY_RULE if p is primitive and 0 < other - slot <= ALIKE}
+        others = {other for p, other in BY_RULE if p is primitive and other - slot in (1, -1)}
         for name, mutant in mutants(primitive, slot, others):
             of_a_kernel = isinstance(primitive, ta.Fused)
             verdicts = (caught(sample, mutant, name, of_a_kernel) for sample in users[:12])
