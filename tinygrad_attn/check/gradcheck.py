@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tinygrad_attn.check.blame import wrong_rules
-from tinygrad_attn.check.compare import CENTRAL_TOLERANCE, COMPLEX_TOLERANCE, Comparison, Found, Settings
+from tinygrad_attn.check.compare import Comparison, Found, Settings
 from tinygrad_attn.check.objective import BackwardError, FirstOrder, Objective, SecondOrder
 from tinygrad_attn.check.problem import Problem
 from tinygrad_attn.check.report import Entry, GradcheckError, GradcheckReport, Row
@@ -168,6 +168,3 @@ def _together(problem: Problem, found: list[Found], notes: list[str]) -> Gradche
         tuple(problem for part in found for problem in part.problems),
         tuple(notes + [note for part in found for note in part.notes]),
     )
-
-
-__all__ = ["CENTRAL_TOLERANCE", "COMPLEX_TOLERANCE", "gradcheck"]
