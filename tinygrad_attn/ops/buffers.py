@@ -1,4 +1,8 @@
-"""The arrays that a recurrence over several steps reads and writes, and what is done with them all at once."""
+"""The arrays of a recurrence over several steps, and what is done with all steps at once.
+
+The axis of steps stands right before (B, H), so that the blocks of one step are contiguous for the loop, and
+all steps of one gate are one matrix (steps · B, H) for the products that come before and after it.
+"""
 
 from __future__ import annotations
 
@@ -6,63 +10,113 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.ops.steps import Step
+from tinygrad_attn.ops.steps import ResetBeforeGRU, Step
 
 
 class Buffers:
-    """The arrays of `count` steps of a cell, each (count, *lead, features, B); `lead` holds the
-    directions."""
+    """What `count` steps of a cell write; `lead` holds the directions, if there are several."""
 
     def __init__(
-        self, step: type[Step], count: int, lead: tuple[int, ...], size: int, batch: int, dtype: Any
+        self, step: type[Step], count: int, lead: tuple[int, ...], batch: int, size: int, dtype: Any
     ) -> None:
-        self.step = step
-        self._shape = (lead, size, batch, dtype)
-        self.states = [np.empty((count + 1, *lead, size, batch), dtype) for _ in range(step.states)]
-        self._kept = [np.empty((count, *lead, units * size, batch), dtype) for units in step.kept]
-        self.state = list(zip(*self.states, strict=True))  # before step k, and after the last
-        self.kept = list(zip(*self._kept, strict=True))
+        block = (batch, size)
+        self.step, self._lead, self._count = step, lead, count
+        self.states = [np.empty((*lead, count + 1, *block), dtype) for _ in range(step.states)]
+        self.kept = [
+            np.empty((*lead, *((units,) if units > 1 else ()), count, *block), dtype) for units in step.kept
+        ]
+        self.scratch = (np.empty((*lead, step.gates, *block), dtype), np.empty((*lead, *block), dtype))
+        self.state = [tuple(array[..., t, :, :] for array in self.states) for t in range(count + 1)]
+        self.kept_at = [tuple(array[..., t, :, :] for array in self.kept) for t in range(count)]
 
     def start(self, *initial: np.ndarray) -> None:
         """Sets the state before the first step; what is not given is zero."""
-        for position, states in enumerate(self.states):
-            states[0] = initial[position] if position < len(initial) else 0
-
-    def gradients(self, count: int) -> Gradients:
-        """The arrays of the backward pass."""
-        return Gradients(self.step, count, *self._shape)
-
-    def reset_states(self) -> np.ndarray:
-        """r ∘ h of every step, for the gradient of W_hn, where the reset gate acts before the product."""
-        return self._kept[2]
+        for position, array in enumerate(self.state[0]):
+            array[...] = initial[position] if position < len(initial) else 0
 
 
 class Gradients:
-    """The arrays of the backward pass: for the inputs of every step, and for the state on its way back."""
+    """What the backward pass over the steps of `buffers` writes."""
 
-    def __init__(
-        self, step: type[Step], count: int, lead: tuple[int, ...], size: int, batch: int, dtype: Any
-    ) -> None:
-        self.dx = np.empty((count, *lead, step.gates * size, batch), dtype)
-        self.dh = self.dx if step.shares_gradient else np.empty_like(self.dx)
-        self.carried = tuple(np.zeros((*lead, size, batch), dtype) for _ in range(step.states))
-        self.arriving = tuple(np.empty((*lead, size, batch), dtype) for _ in range(step.states))
-        self.scratch = tuple(np.empty((*lead, size, batch), dtype) for _ in range(step.scratch))
+    def __init__(self, buffers: Buffers) -> None:
+        step, states = buffers.step, buffers.states[0]
+        *lead, after, batch, size = states.shape
+        dtype, block = states.dtype, (batch, size)
+        self.dx = np.empty((*lead, step.gates, after - 1, *block), dtype)
+        self.inner = np.empty((*lead, after - 1, *block), dtype) if step.inner else None
+        self.carried = tuple(np.zeros((*lead, *block), dtype) for _ in range(step.states))
+        self.arriving = tuple(np.empty((*lead, *block), dtype) for _ in range(step.states))
+        self._buffers = buffers
+
+    def step_back(self, t: int, w: np.ndarray) -> None:
+        """From `arriving`, the gradient for the state after step `t`, to `carried`, for the one before."""
+        buffers = self._buffers
+        buffers.step.backward(
+            self.arriving,
+            buffers.state[t],
+            buffers.state[t + 1],
+            buffers.kept_at[t],
+            w,
+            self.dx[..., t, :, :],
+            None if self.inner is None else self.inner[..., t, :, :],
+            self.carried,
+            buffers.scratch,
+        )
+
+    def of_direction(self, direction: int | tuple[()], inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The gradients of a cell's weights: W_ih, W_hh, b_ih, b_hh.
+
+        `inputs` (steps · B, I + 1) are all steps' inputs, with a column of ones for the bias.
+        """
+        buffers, step = self._buffers, self._buffers.step
+        gates, count, batch, size = self.dx[direction].shape
+        rows = self.dx[direction].reshape(gates, count * batch, size)
+        before = buffers.states[0][direction][:-1].reshape(count * batch, size)
+        to_input = np.matmul(rows.swapaxes(1, 2), inputs)  # (G, H, I + 1)
+        to_w = np.empty((gates, size, size), rows.dtype)
+        to_bias = to_input[:, :, -1].copy()
+        own = step.inner or step is ResetBeforeGRU  # the last gate's recurrent share is a product of its own
+        together = gates - 1 if own else gates
+        np.matmul(rows[:together].swapaxes(1, 2), before, out=to_w[:together])
+        if self.inner is not None:
+            inner = self.inner[direction].reshape(count * batch, size)
+            np.matmul(inner.T, before, out=to_w[-1])
+            to_bias[-1] = np.matmul(inputs[:, -1], inner)
+        elif own:
+            np.matmul(rows[-1].T, buffers.kept[2][direction].reshape(count * batch, size), out=to_w[-1])
+        return (
+            to_input[:, :, :-1].reshape(gates * size, inputs.shape[1] - 1),
+            to_w.reshape(gates * size, size),
+            to_input[:, :, -1].reshape(-1),
+            to_bias.reshape(-1),
+        )
 
 
-def end_to_end(x: np.ndarray) -> np.ndarray:
-    """All steps laid end to end: (N, F, B) as (F, N·B)."""
-    return x.transpose(1, 0, 2).reshape(x.shape[1], -1)
+def by_gate(w: np.ndarray, step: type[Step]) -> Any:
+    """A weight (G·H, I) as (G, H, I)."""
+    return w.reshape(step.gates, len(w) // step.gates, w.shape[1])
 
 
-def recurrent_weight_gradient(
-    step: type[Step], from_h: np.ndarray, before: np.ndarray, reset: np.ndarray | None
-) -> Any:
-    """The gradient of W_hh from (G·H, N·B) and the states before each step (H, N·B).
+def input_weight(step: type[Step], w: np.ndarray, b_ih: np.ndarray, b_hh: np.ndarray) -> np.ndarray:
+    """What inputs with a column of ones meet, (G, I + 1, H): W_ih, and the biases that simply add."""
+    weight = by_gate(w, step)
+    whole = np.empty((step.gates, weight.shape[2] + 1, weight.shape[1]), w.dtype)
+    whole[:, :-1] = weight.swapaxes(1, 2)
+    whole[:, -1] = b_ih.reshape(step.gates, -1)
+    simple = step.gates - 1 if step.inner else step.gates
+    whole[:simple, -1] += b_hh.reshape(step.gates, -1)[:simple]
+    return whole
 
-    Where the reset gate acts before the product, the candidate's rows met r ∘ h, `reset`, in place of h.
-    """
-    if reset is None:
-        return np.matmul(from_h, before.T)
-    size = len(before)
-    return np.concatenate([from_h[: 2 * size] @ before.T, from_h[2 * size :] @ reset.T])
+
+def inner_bias(step: type[Step], b_hh: np.ndarray) -> Any:
+    """The bias that a GRU's reset gate scales, (1, H); of no use to other cells."""
+    return b_hh.reshape(step.gates, 1, -1)[-1]
+
+
+def with_ones(x: np.ndarray) -> Any:
+    """Inputs (B, T, I), step by step and with a column of ones: (T, B, I + 1)."""
+    batch, count, width = x.shape
+    inputs = np.empty((count, batch, width + 1), x.dtype)
+    inputs[..., :-1] = x.transpose(1, 0, 2)
+    inputs[..., -1] = 1
+    return inputs

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine import Fused, Product, fused
+from tinygrad_attn.engine import Fused, fused
 from tinygrad_attn.ops import steps
-from tinygrad_attn.ops.buffers import Buffers, recurrent_weight_gradient
+from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, with_ones
 from tinygrad_attn.ops.elementwise import sigmoid, tanh
 from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.shapes import split
@@ -74,42 +74,33 @@ def lstm_hidden_definition(gates: Any, memory: Any) -> Any:
 
 
 def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
-    """The fused operation of a cell whose state is h alone."""
+    """The fused operation of a cell whose state is h alone: one step of the recurrence."""
 
     def kernel(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
-        from_input = np.matmul(w_ih, x.T)
-        from_input += b_ih[:, None]
-        buffers = Buffers(step, 1, (), h.shape[1], len(x), x.dtype)
-        buffers.start(h.T)
+        inputs = with_ones(x[:, None])  # (1, B, I + 1)
+        gates = np.matmul(inputs[0], input_weight(step, w_ih, b_ih, b_hh))
+        buffers = Buffers(step, 1, (), len(h), h.shape[1], h.dtype)
+        buffers.start(h)
         before, after = buffers.state
-        step.forward(from_input, before, w_hh, b_hh[:, None], after, buffers.kept[0])
-        return after[0].T, buffers
+        w, b = by_gate(w_hh, step), inner_bias(step, b_hh)
+        step.forward(gates, before, w, b, after, buffers.kept_at[0], buffers.scratch)
+        return after[0], (inputs, buffers)
 
     def kernel_vjp(
-        g: Any, y: Any, x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, saved: Any, needs: Any
+        g: Any, y: Any, x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, saved: Any
     ) -> Any:
-        grads = saved.gradients(1)
-        np.copyto(grads.arriving[0], g.T)
-        dx, dh, to_h = grads.dx[0], grads.dh[0], grads.carried
-        step.backward(grads.arriving, saved.state[0], saved.kept[0], w_hh, dx, dh, to_h, grads.scratch)
-        if step is steps.ResetBeforeGRU:
-            to_w_hh: Any = recurrent_weight_gradient(step, dh, saved.states[0][0], saved.reset_states()[0])
-        else:
-            to_w_hh = Product(dh.T, h)
-        return (
-            np.matmul(w_ih.T, dx).T if needs[0] else None,
-            to_h[0].T,
-            Product(dx.T, x),
-            to_w_hh,
-            Product(dx.T, None),
-            Product(dh.T, None),
-        )
+        inputs, buffers = saved
+        grads = Gradients(buffers)
+        grads.arriving[0][...] = g
+        grads.step_back(0, by_gate(w_hh, step))
+        to_x = np.add.reduce(np.matmul(grads.dx[:, 0], by_gate(w_ih, step)), axis=0)
+        return (to_x, grads.carried[0], *grads.of_direction((), inputs[0]))
 
     return fused(definition, kernel, kernel_vjp, name=name)
 
 
 def _lstm_memory_kernel(gates: np.ndarray, c: np.ndarray) -> tuple[Any, Any]:
-    a = gates.T.copy()
+    a = gates.T.copy()  # (4H, B), each gate a block
     size = c.shape[-1]
     steps.sigmoid_(a[: 2 * size])
     np.tanh(a[2 * size : 3 * size], out=a[2 * size : 3 * size])

@@ -14,8 +14,7 @@ import numpy as np
 
 from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.engine.workers import Sharded
-from tinygrad_attn.ops import steps
-from tinygrad_attn.ops.buffers import Buffers, end_to_end, recurrent_weight_gradient
+from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, with_ones
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 from tinygrad_attn.ops.shapes import concatenate, stack
@@ -68,29 +67,37 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
     batch, length, _ = x.shape
     size = weights[1].shape[1]
     held = _held(mask)
-    columns = np.ascontiguousarray(x.transpose(1, 2, 0))  # (T, I, B)
     if held is not None:
-        columns = np.where(held[:, 0], 0, columns)  # not even NaN passes from a pad
-    from_input = np.empty((length, 2, len(weights[0]), batch), x.dtype)
-    np.matmul(weights[0], columns, out=from_input[:, 0])
-    np.matmul(weights[4], columns[::-1], out=from_input[:, 1])
-    from_input += _pair(weights[2], weights[6])[:, :, None]
-    w, b = _pair(weights[1], weights[5]), _pair(weights[3], weights[7])[:, :, None]
-    buffers = Buffers(step, length, (2,), size, batch, x.dtype)
+        x = np.where(mask[:, :, None], x, 0)
+    inputs = np.empty((2, length, batch, x.shape[2] + 1), x.dtype)
+    inputs[0] = with_ones(x)
+    inputs[1] = inputs[0, ::-1]
+    gates = np.empty((2, step.gates, length, batch, size), x.dtype)
+    for direction in range(2):
+        w_ih, _, b_ih, b_hh = weights[4 * direction : 4 * direction + 4]
+        rows = inputs[direction].reshape(length * batch, x.shape[2] + 1)
+        np.matmul(
+            rows,
+            input_weight(step, w_ih, b_ih, b_hh),
+            out=gates[direction].reshape(step.gates, length * batch, size),
+        )
+    w = _pair(by_gate(weights[1], step), by_gate(weights[5], step))
+    b = _pair(inner_bias(step, weights[3]), inner_bias(step, weights[7]))
+    buffers = Buffers(step, length, (2,), batch, size, x.dtype)
     buffers.start()
-    state, kept = buffers.state, buffers.kept
+    state = buffers.state
     for k in range(length):
-        step.forward(from_input[k], state[k], w, b, state[k + 1], kept[k])
+        step.forward(gates[:, :, k], state[k], w, b, state[k + 1], buffers.kept_at[k], buffers.scratch)
         if held is not None:
             for after, before in zip(state[k + 1], state[k], strict=True):
                 np.copyto(after, before, where=held[k])
     annotations = np.empty((batch, length, 2 * size), x.dtype)
-    hidden = buffers.states[0][1:]  # (T, 2, H, B)
-    annotations[:, :, :size] = hidden[:, 0].transpose(2, 0, 1)
-    annotations[:, :, size:] = hidden[::-1, 1].transpose(2, 0, 1)
+    hidden = buffers.states[0][:, 1:]  # (2, T, B, H)
+    annotations[:, :, :size] = hidden[0].swapaxes(0, 1)
+    annotations[:, :, size:] = hidden[1, ::-1].swapaxes(0, 1)
     if held is not None:
         annotations[~mask] = 0
-    return annotations, (columns, buffers, w, held)
+    return annotations, (inputs, buffers, w, held)
 
 
 def _pair(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
@@ -101,61 +108,48 @@ def _pair(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
 
 
 def _held(mask: np.ndarray) -> np.ndarray | None:
-    """Where the state is held, (T, 2, 1, B): for each iteration and direction; None if nowhere."""
+    """Where the state is held, (T, 2, B, 1): for each iteration and direction; None if nowhere."""
     if mask.all():
         return None
     padded = ~mask.T
-    return np.stack([padded, padded[::-1]], axis=1)[:, :, None]
+    return np.stack([padded, padded[::-1]], axis=1)[..., None]
 
 
-def _vjp(
-    g: np.ndarray, y: np.ndarray, x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, saved: Any, cell: str
-) -> Any:
+def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str) -> Any:
     step = STEPS[cell]
-    columns, buffers, w, held = saved
-    batch, length, inputs = x.shape
+    inputs, buffers, w, held = saved
+    batch, length, width = x.shape
     size = weights[1].shape[1]
-    upstream = np.empty((length, 2, size, batch), g.dtype)
-    upstream[:, 0] = g[:, :, :size].transpose(1, 2, 0)
-    upstream[:, 1] = g[:, ::-1, size:].transpose(1, 2, 0)
+    upstream = np.empty((2, length, batch, size), g.dtype)
+    upstream[0] = g[:, :, :size].swapaxes(0, 1)
+    upstream[1] = g[:, ::-1, size:].swapaxes(0, 1)
     if held is not None:
-        upstream[np.broadcast_to(held, upstream.shape)] = 0
-    grads = buffers.gradients(length)
+        np.copyto(upstream, 0, where=held.swapaxes(0, 1))
+    grads = Gradients(buffers)
     carried, arriving = grads.carried, grads.arriving
     passing: list[np.ndarray] = []
     for k in reversed(range(length)):
-        np.add(carried[0], upstream[k], arriving[0])
+        np.add(carried[0], upstream[:, k], arriving[0])
         for part, before in zip(arriving[1:], carried[1:], strict=True):
             part[...] = before
         if (
             held is not None
-        ):  # past the end of a sequence the gradient goes by the step, to the state that was held
+        ):  # past a sequence's end the gradient goes by the step, to the state that was held
             passing = [np.where(held[k], part, 0) for part in arriving]
             for part in arriving:
                 np.copyto(part, 0, where=held[k])
-        step.backward(
-            arriving, buffers.state[k], buffers.kept[k], w, grads.dx[k], grads.dh[k], carried, grads.scratch
-        )
+        grads.step_back(k, w)
         for part, passed in zip(carried, passing):  # noqa: B905 - nothing passes where nothing is held
             part += passed
-    to_inputs: Any = 0
     gradients: list[Any] = []
+    to_inputs: Any = 0
     for direction, order in enumerate((slice(None), slice(None, None, -1))):
-        from_x, from_h = end_to_end(grads.dx[:, direction]), end_to_end(grads.dh[:, direction])
-        before = end_to_end(buffers.states[0][:-1, direction])
-        reset = None
-        if step is steps.ResetBeforeGRU:
-            reset = end_to_end(buffers.reset_states()[:, direction])
-        gradients += [
-            np.matmul(from_x, end_to_end(columns[order]).T),
-            recurrent_weight_gradient(step, from_h, before, reset),
-            from_x.sum(axis=1),
-            from_h.sum(axis=1),
-        ]
-        to_inputs = (
-            to_inputs + np.matmul(weights[4 * direction].T, from_x).reshape(inputs, length, batch)[:, order]
-        )
-    return (to_inputs.transpose(2, 1, 0), None, *gradients)
+        gradients += grads.of_direction(direction, inputs[direction].reshape(length * batch, x.shape[2] + 1))
+        rows = grads.dx[direction].reshape(step.gates, length * batch, size)
+        shares = np.matmul(rows, by_gate(weights[4 * direction], step))
+        to_inputs = to_inputs + np.add.reduce(shares, axis=0).reshape(length, batch, width)[order]
+    to_x = to_inputs.swapaxes(0, 1)
+    return (to_x if held is None else np.where(mask[:, :, None], to_x, 0), None, *gradients)
 
 
 def _work(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) -> float:

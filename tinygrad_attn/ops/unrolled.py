@@ -14,13 +14,12 @@ import numpy as np
 from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.engine.workers import Sharded
-from tinygrad_attn.ops import steps
 from tinygrad_attn.ops.attention import additive_scores, weighted_sum
-from tinygrad_attn.ops.buffers import Buffers, end_to_end, recurrent_weight_gradient
+from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, with_ones
 from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
-from tinygrad_attn.ops.steps import STEPS
+from tinygrad_attn.ops.steps import STEPS, constant
 
 
 def bahdanau_decoder_definition(
@@ -71,42 +70,46 @@ def _kernel(
     step, (w_ih, w_hh, b_ih, b_hh) = STEPS[cell], weights
     (batch, count, inner), (_, length, width), size = words.shape, annotations.shape, initial.shape[1]
     dtype = words.dtype
-    columns = words.transpose(1, 2, 0)  # (N, E, B)
-    gates = np.matmul(w_ih[:, :inner], columns)  # (N, G·H, B), to which each step adds the context's share
-    gates += b_ih[:, None]
-    w_c, b = np.ascontiguousarray(w_ih[:, inner:]), b_hh[:, None]
-    buffers = Buffers(step, count, (), size, batch, dtype)
-    buffers.start(initial.T)
-    hidden = np.empty((count, batch, length, len(v_a)), dtype)
-    alpha = np.empty((count, batch, length), dtype)
+    inputs = with_ones(words)  # (N, B, E + 1)
+    gates = np.empty((step.gates, count, batch, size), dtype)  # to which each step adds the context's share
+    np.matmul(
+        inputs.reshape(count * batch, inner + 1),
+        input_weight(step, w_ih[:, :inner], b_ih, b_hh),
+        out=gates.reshape(step.gates, count * batch, size),
+    )
+    w_c, w, b = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2), by_gate(w_hh, step), inner_bias(step, b_hh)
+    buffers = Buffers(step, count, (), batch, size, dtype)
+    buffers.start(initial)
+    state = buffers.state
+    # Scores stand position by position, (T, B): what is the same for all positions is added block by block.
+    positions = np.ascontiguousarray(keys.swapaxes(0, 1))  # (T, B, A)
+    hidden = np.empty((count, *positions.shape), dtype)
+    alpha = np.empty((count, length, batch), dtype)
     contexts = np.empty((count, batch, width), dtype)
-    absent = None if mask is None else ~mask
-    one, least = steps.constant(1, dtype), np.finfo(dtype).min
-    query, share = np.empty((batch, 1, len(v_a)), dtype), np.empty((len(w_ih), batch), dtype)
+    absent = None if mask is None else ~mask.T
+    one, least = constant(1, dtype), np.finfo(dtype).min
+    share = np.empty((step.gates, batch, size), dtype)
     for i in range(count):
-        state = buffers.state[i]
-        np.matmul(state[0].T, w_a.T, out=query[:, 0])
-        np.add(keys, query, out=hidden[i])
-        np.tanh(hidden[i], out=hidden[i])
-        scores = alpha[i]
-        np.matmul(hidden[i].reshape(-1, len(v_a)), v_a, out=scores.reshape(-1))
+        tanh, scores = hidden[i], alpha[i]
+        np.add(positions, np.matmul(state[i][0], w_a.T), tanh)
+        np.tanh(tanh, tanh)
+        np.matmul(tanh, v_a, out=scores)
         if absent is not None:
             scores[absent] = -np.inf
-        scores -= np.maximum.reduce(scores, axis=1, keepdims=True, initial=least)
-        np.exp(scores, out=scores)
-        total = np.add.reduce(
-            scores, axis=1, keepdims=True
-        )  # at least 1, the largest entry's share, or 0 for none
+        scores -= np.maximum.reduce(scores, axis=0, initial=least)
+        np.exp(scores, scores)
+        total = np.add.reduce(scores, axis=0)  # at least 1, the largest entry's share, or 0 for none
         scores /= np.maximum(total, one, out=total)
-        np.matmul(scores[:, None], annotations, out=contexts[i][:, None])
-        np.matmul(w_c, contexts[i].T, out=share)
-        gates[i] += share
-        step.forward(gates[i], state, w_hh, b, buffers.state[i + 1], buffers.kept[i])
+        np.matmul(scores.T[:, None], annotations, out=contexts[i][:, None])
+        np.matmul(contexts[i], w_c, out=share)
+        entering = gates[:, i]
+        entering += share
+        step.forward(entering, state[i], w, b, state[i + 1], buffers.kept_at[i], buffers.scratch)
     read = np.empty((batch, count, size + width + inner), dtype)
-    read[:, :, :size] = buffers.states[0][1:].transpose(2, 0, 1)
-    read[:, :, size : size + width] = contexts.transpose(1, 0, 2)
+    read[:, :, :size] = buffers.states[0][1:].swapaxes(0, 1)
+    read[:, :, size : size + width] = contexts.swapaxes(0, 1)
     read[:, :, size + width :] = words
-    return read, (hidden, alpha, contexts, buffers)
+    return read, (inputs, hidden, alpha, contexts, buffers)
 
 
 def _vjp(
@@ -124,63 +127,56 @@ def _vjp(
     saved: Any,
 ) -> tuple[Any, ...]:
     step, (w_ih, w_hh, _, _) = STEPS[cell], weights
-    hidden, alpha, contexts, buffers = saved
-    (count, batch, length, a), size, width, inner = (
+    inputs, hidden, alpha, contexts, buffers = saved
+    (count, length, batch, a), size, width, inner = (
         hidden.shape,
         initial.shape[1],
         contexts.shape[2],
         words.shape[2],
     )
     dtype = g.dtype
-    w_c = w_ih[:, inner:]
-    upstream = np.ascontiguousarray(g[:, :, :size].transpose(1, 2, 0))  # (N, H, B)
-    to_context = g[:, :, size : size + width].transpose(1, 0, 2).copy()  # (N, B, V), added to below
-    grads = buffers.gradients(count)
-    dx, dh, carried, arriving = grads.dx, grads.dh, grads.carried, grads.arriving
-    to_scores, to_query = np.empty((count, batch, length), dtype), np.empty((count, batch, a), dtype)
-    squared = np.zeros((batch, length, a), dtype)  # Σ_i ē_i tanh², for the gradient of the keys
-    to_v = np.zeros(a, dtype)
+    w_c, w = by_gate(w_ih, step)[:, :, inner:], by_gate(w_hh, step)
+    upstream = np.ascontiguousarray(g[:, :, :size].swapaxes(0, 1))  # (N, B, H)
+    to_context = g[:, :, size : size + width].swapaxes(0, 1).copy()  # (N, B, V), added to below
+    grads = Gradients(buffers)
+    carried, arriving = grads.carried, grads.arriving
+    to_scores, to_query = np.empty((count, length, batch), dtype), np.empty((count, batch, a), dtype)
+    squared = np.zeros((length, batch, a), dtype)  # Σ_i ē_i tanh², for the gradient of the keys
     for i in reversed(range(count)):
         np.add(carried[0], upstream[i], arriving[0])
-        for part, held in zip(arriving[1:], carried[1:], strict=True):
-            part[...] = held
-        step.backward(arriving, buffers.state[i], buffers.kept[i], w_hh, dx[i], dh[i], carried, grads.scratch)
-        to_context[i] += np.matmul(dx[i].T, w_c)
+        for part, before in zip(arriving[1:], carried[1:], strict=True):
+            part[...] = before
+        grads.step_back(i, w)
+        to_context[i] += np.add.reduce(np.matmul(grads.dx[:, i], w_c), axis=0)
         e = to_scores[i]
-        np.matmul(annotations, to_context[i][:, :, None], out=e[:, :, None])
+        e[...] = np.matmul(annotations, to_context[i][:, :, None])[:, :, 0].T
         e *= alpha[i]
-        e -= alpha[i] * np.add.reduce(e, axis=1, keepdims=True)
-        tanh = hidden[i]
-        to_v += np.matmul(e.reshape(-1), tanh.reshape(-1, a))
-        # q enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), and the keys' is the same without the
-        # sum.
-        term = np.multiply(tanh, tanh)
+        e -= alpha[i] * np.add.reduce(e, axis=0)
+        # q enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), the keys' the same without the sum.
+        term = np.multiply(hidden[i], hidden[i])
         term *= e[:, :, None]
         squared += term
-        np.subtract(np.add.reduce(e, axis=1, keepdims=True), np.add.reduce(term, axis=1), out=to_query[i])
-        to_query[i] *= v_a
-        np.add(carried[0], np.matmul(w_a.T, to_query[i].T), carried[0])
-    to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], squared, out=squared)
+        query = to_query[i]
+        np.subtract(np.add.reduce(e, axis=0)[:, None], np.add.reduce(term, axis=0), query)
+        query *= v_a
+        np.add(carried[0], np.matmul(query, w_a), carried[0])
+    to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], squared, squared)
     to_keys *= v_a
-    to_annotations = np.matmul(alpha.transpose(1, 2, 0), to_context.transpose(1, 0, 2))
-    from_x, from_h = end_to_end(dx), end_to_end(dh)
-    before = end_to_end(buffers.states[0][:-1])
-    reset = end_to_end(buffers.reset_states()) if step is steps.ResetBeforeGRU else None
-    rows = words.transpose(1, 0, 2).reshape(-1, inner)
-    to_w_ih = np.concatenate([from_x @ rows, from_x @ contexts.reshape(-1, width)], axis=1)
-    to_words = np.matmul(from_x.T, w_ih[:, :inner]).reshape(count, batch, inner).transpose(1, 0, 2)
+    to_annotations = np.matmul(alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))
+    rows = grads.dx.reshape(step.gates, count * batch, size)
+    to_words = np.add.reduce(np.matmul(rows, by_gate(w_ih, step)[:, :, :inner]), axis=0)
+    from_words, *others = grads.of_direction((), inputs.reshape(count * batch, inner + 1))
+    from_contexts = np.matmul(rows.swapaxes(1, 2), contexts.reshape(-1, width)).reshape(len(w_ih), width)
     return (
-        to_words + g[:, :, size + width :],
-        carried[0].T,
+        to_words.reshape(count, batch, inner).swapaxes(0, 1) + g[:, :, size + width :],
+        carried[0],
         to_annotations,
-        to_keys,
+        to_keys.swapaxes(0, 1),
         None,
-        to_query.reshape(-1, a).T @ before.T,
-        to_v,
-        to_w_ih,
-        recurrent_weight_gradient(step, from_h, before, reset),
-        from_x.sum(axis=1),
-        from_h.sum(axis=1),
+        np.matmul(to_query.reshape(-1, a).T, buffers.states[0][:-1].reshape(-1, size)),
+        np.matmul(to_scores.reshape(-1), hidden.reshape(-1, a)),
+        np.concatenate([from_words, from_contexts], axis=1),
+        *others,
     )
 
 
