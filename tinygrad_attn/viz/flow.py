@@ -129,18 +129,19 @@ class GradientFlow:
 
         Raises:
             KeyError: for a label that is not there.
-            ValueError: for fewer than two labels.
+            ValueError: for fewer than two labels, and where there is no such path.
         """
         if len(labels) < 2:
             raise ValueError(f"path: got {len(labels)} labels, expected the two ends at least")
         ids = [self._id(label) for label in labels]
-        gradient: np.ndarray | None = self.gradient(labels[0])
+        gradient = self.gradient(labels[0])
         for here, there in pairwise(ids):
-            assert gradient is not None
-            gradient = self._sweeper.sweep(here, gradient, self._stops, self._within).get(there)
-            if gradient is None:
-                return np.zeros_like(self.value(labels[-1]))
-        assert gradient is not None
+            arrived = self._sweeper.sweep(here, gradient, self._stops, self._within)
+            if there not in arrived:
+                first = ", ".join(self._labels[id] for id in arrived) or "no named tensor"
+                came = f"from {self._labels[here]} the gradient comes to {first} first"
+                raise ValueError(f"path: {came}, not to {self._labels[there]}")
+            gradient = arrived[there]
         return gradient
 
     def paths(self, start: str, end: str) -> list[Path]:
@@ -193,6 +194,13 @@ class GradientFlow:
     def rows(self, role: str, part: str | None = None, step: int | None = None) -> list[np.ndarray]:
         """∂loss/∂(each step's tensor), or a `part` of it, for the example; for "h" by source position."""
         found = [self._of_example(self._array(label, part, step)) for label in self.role(role)]
+        if len(found) == 1 and (role == "h" or (self.count > 1 and found[0].ndim)):
+            return [np.asarray(row) for row in found[0]]
+        return found
+
+    def values(self, role: str) -> list[np.ndarray]:
+        """Each step's tensor itself, for the example; for "h" by source position."""
+        found = [self._of_example(self.value(label)) for label in self.role(role)]
         if len(found) == 1 and (role == "h" or (self.count > 1 and found[0].ndim)):
             return [np.asarray(row) for row in found[0]]
         return found

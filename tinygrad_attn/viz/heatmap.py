@@ -17,7 +17,12 @@ _CELL, _MOST = 0.34, 12.0  # inches: a cell, and the longest side of the matrix
 
 
 def heatmap(
-    weights: Any, source: Sequence[str], target: Sequence[str], *, title: str | None = None
+    weights: Any,
+    source: Sequence[str],
+    target: Sequence[str],
+    *,
+    title: str | None = None,
+    signed: bool | None = None,
 ) -> Picture:
     """The weights as a picture: source tokens on x, target tokens on y, grey from 0 (black) to 1 (white).
 
@@ -29,6 +34,7 @@ def heatmap(
         source: the source tokens, without padding.
         target: the output tokens, without what stands after the end.
         title: text above the picture.
+        signed: whether the entries are gradients or other numbers around zero; None to judge by the entries.
 
     Returns:
         A matplotlib Figure that shows itself in a notebook; `.save(path)` writes SVG, PNG or PDF.
@@ -43,12 +49,13 @@ def heatmap(
     labels = [shown(token) for token in source], [shown(token) for token in target]
     room = [0.4 + 0.09 * max(len(label) for label in side) for side in labels]  # inches for the names
     upright = max(len(label) for label in labels[0]) * 0.09 > cell
-    signed = bool(array.min() < -1e-6 or array.max() > 1 + 1e-6)
+    if signed is None:
+        signed = bool(array.min() < -1e-6 or array.max() > 1 + 1e-6)
     with settings():
         width, height = columns * cell + room[1] + 0.3, rows * cell + (room[0] if upright else 0.5) + 0.3
         picture = new_picture(max(width, 1.6) + 0.8 * signed, max(height, 1.2) + (0.3 if title else 0))
         axes = picture.add_subplot()
-        largest = float(np.abs(array).max()) if signed else 1.0
+        largest = (float(np.abs(array).max()) or 1.0) if signed else 1.0
         image = axes.imshow(
             array,
             cmap="RdBu_r" if signed else "gray",

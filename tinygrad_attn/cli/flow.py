@@ -1,0 +1,56 @@
+"""`tinygrad-attn flow`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tinygrad_attn.cli.computation import ABOUT_INPUT, add_arguments, computed, or_user_error
+from tinygrad_attn.cli.parser import OK
+from tinygrad_attn.viz import gradient_flow
+from tinygrad_attn.viz.text import array_lines, norm, number
+
+_DESCRIPTION = f"""\
+Print how the gradient travels from the loss over logits, s, c, α and e to s and h: the norms over all
+steps, or one step entry by entry; what reached each h as a value, through c, and as a key, through e.
+--out draws it.
+
+{ABOUT_INPUT}
+  tinygrad-attn flow
+  tinygrad-attn flow runs/reverse "1 2 3" --step 2 --out flow.svg
+  tinygrad-attn flow runs/reverse "1 2 3" --path loss logits c2 h
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "flow", help="follow the gradient from the loss to h and s", description=_DESCRIPTION
+    )
+    parser.set_defaults(run=run)
+    add_arguments(parser)
+    parser.add_argument("--step", type=int, metavar="N", help="one step, from 1 (default: norms over all)")
+    parser.add_argument(
+        "--path", nargs="+", metavar="TENSOR", help="the gradient along one path, such as: loss logits c1 h"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="also draw the gradients, to an .svg, .png or .pdf file"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compute, go back, and print what flowed."""
+    computation = computed(arguments)
+    computation.loss.backward()
+    flow = or_user_error(lambda: gradient_flow(computation.loss))
+    if arguments.path is None:
+        print(or_user_error(lambda: flow.table(arguments.step)))
+    else:
+        gradient = or_user_error(lambda: flow.path(*arguments.path))
+        print(" → ".join(map(flow.label, arguments.path)))
+        print("\n".join(array_lines(gradient)))
+        print(f"norm {number(norm(gradient))} of {number(norm(flow.gradient(arguments.path[-1])))}")
+    if arguments.out is not None:
+        or_user_error(lambda: flow.save(arguments.out, computation.source, computation.target))
+        print(arguments.out)
+    return OK
