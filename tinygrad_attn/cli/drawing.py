@@ -11,18 +11,20 @@ from tinygrad_attn.viz.terminal import draw_alignment
 
 
 def draw(prediction: Prediction) -> str:
-    """The weights of a prediction that has an output token, as wide as the terminal, coloured if it is one.
-
-    NO_COLOR, if it is set and not empty, switches colour off (no-color.org).
-    """
+    """The weights of a prediction that has an output token, as wide as the terminal, in colour if it has."""
     return draw_alignment(
         prediction.weights,
         prediction.source,
         prediction.tokens,
         width=shutil.get_terminal_size().columns,
-        colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
+        colour=coloured(),
         ascii_only=not _encodes("░▒▓█"),
     )
+
+
+def coloured() -> bool:
+    """Whether standard output is a terminal with colours; NO_COLOR, if it is set and not empty, says no."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _encodes(text: str) -> bool:
