@@ -3,6 +3,7 @@
 from tinygrad_attn.train.config import ConfigError, ModelConfig, TrainingConfig, default_settings
 from tinygrad_attn.train.evaluation import Evaluation, evaluate
 from tinygrad_attn.train.folder import RunConfig, RunFolder
+from tinygrad_attn.train.guard import usual_workers, workers
 from tinygrad_attn.train.loop import Result, resume, train
 from tinygrad_attn.train.prediction import Prediction, Predictor, load_run
 
@@ -21,4 +22,6 @@ __all__ = [
     "load_run",
     "resume",
     "train",
+    "usual_workers",
+    "workers",
 ]

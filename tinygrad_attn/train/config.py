@@ -12,6 +12,7 @@ import numpy as np
 from tinygrad_attn.data import Dataset, Pairs
 from tinygrad_attn.errors import UserError
 from tinygrad_attn.nn import Seq2Seq, initialise_as_paper
+from tinygrad_attn.train.guard import usual_workers
 
 
 class ConfigError(UserError, ValueError):
@@ -178,6 +179,7 @@ class TrainingConfig(_Checked):
     )
     clip: float = _setting(1.0, _number(0, above=True), "largest global norm of the gradient")
     seed: int = _setting(0, _count(0), "fixes initial values, data and dropout")
+    workers: int = _setting(1, _count(), "threads that share a batch where the model is large enough to gain")
     log_every: int = _setting(50, _count(), "steps between rows of training figures")
     evaluate_every: int = _setting(500, _count(), "steps between evaluations on the development set")
     development: int = _setting(1000, _count(), "sequences of the development set that are evaluated")
@@ -218,9 +220,9 @@ def default_settings(data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
     if isinstance(data, Pairs):
         return (
             ModelConfig(embedding=64, hidden=192, attention_size=128),
-            TrainingConfig(minutes=10.0, evaluate_every=1000, log_every=100),
+            TrainingConfig(minutes=10.0, evaluate_every=1000, log_every=100, workers=usual_workers()),
         )
-    return ModelConfig(), TrainingConfig(steps=3000, lr=1e-3, evaluate_every=100)
+    return ModelConfig(), TrainingConfig(steps=3000, lr=1e-3, evaluate_every=100, workers=usual_workers())
 
 
 def _fields(kind: Any) -> tuple[Field[Any], ...]:

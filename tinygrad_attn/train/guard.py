@@ -1,4 +1,4 @@
-"""BLAS on one thread, and Ctrl-C at a moment that suits."""
+"""Threads held at what the work can use, and Ctrl-C at a moment that suits."""
 
 from __future__ import annotations
 
@@ -6,17 +6,40 @@ import contextlib
 import os
 import signal
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+
+from tinygrad_attn.engine.modes import changed_mode
+from tinygrad_attn.engine.workers import Workers
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """BLAS held at one thread within a `with` block: the products of small models are too small to share."""
+@contextlib.contextmanager
+def workers(count: int | None = None) -> Iterator[int]:
+    """Large kernels share each batch among `count` threads within a `with` block, and BLAS uses one thread each.
+
+    Small models gain nothing from more threads and stay on one; see `tinygrad_attn.engine.workers`. Sums of
+    gradients are taken thread by thread, so a run is reproducible for a given number of workers.
+
+    Args:
+        count: how many; `usual_workers()` if None.
+
+    Returns:
+        A context manager that gives the number.
+    """
     from threadpoolctl import threadpool_limits
 
-    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
-    return limits
+    crew = Workers(usual_workers() if count is None else count)
+    try:
+        with threadpool_limits(1, user_api="blas"), changed_mode(workers=crew):
+            yield crew.count
+    finally:
+        crew.close()
+
+
+def usual_workers() -> int:
+    """As many as the process has processors, but not more than four."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(available, 4)
 
 
 class Interruption:

@@ -18,7 +18,7 @@ from tinygrad_attn.train.config import ModelConfig, TrainingConfig, default_sett
 from tinygrad_attn.train.evaluation import Evaluation, evaluate, first_sequences
 from tinygrad_attn.train.figures import write_figures
 from tinygrad_attn.train.folder import RunConfig, RunFolder
-from tinygrad_attn.train.guard import Interruption, one_blas_thread
+from tinygrad_attn.train.guard import Interruption, workers
 from tinygrad_attn.train.learner import Learner, Window, diverged
 from tinygrad_attn.train.progress import ProgressBar
 from tinygrad_attn.train.schedule import learning_rate, progress_at
@@ -133,7 +133,7 @@ class _Run:
         """Train what is left, then test the best weights."""
         learner = self.learner
         self.folder.write_vocabularies(self.data)
-        with one_blas_thread(), Interruption() as interruption:
+        with workers(self.config.training.workers), Interruption() as interruption:
             if not learner.progress.finished:
                 self._train(interruption, shown)
             learner.model.load_state_dict(learner.best)
