@@ -39,7 +39,7 @@ def decode(name: str, size: Size, seconds: float, count: int | None = None) -> l
                     "threads": used,
                     "median_ms": round(timing.median_ms, 2),
                     "min_ms": round(timing.min_ms, 2),
-                    "calls": timing.count,
+                    "calls": timing.calls,
                 }
             )
     return rows

@@ -12,7 +12,7 @@ from tinygrad_attn.train import workers
 
 
 def memory(name: str, size: Size, count: int | None = None) -> dict[str, Any]:
-    """Megabytes: the peak of what is allocated during a step, what stays after it, and of the whole process."""
+    """Megabytes: the peak of what a step allocates, what stays after it, and that of the whole process."""
     with workers(count) as used:
         take = training_step(size)
         for _ in range(10):

@@ -49,7 +49,7 @@ def operations(seconds: float) -> list[dict[str, Any]]:
                 "operation": name,
                 "median_us": round(timing.median_ms * 1e3 / CHAIN, 3),
                 "min_us": round(timing.min_ms * 1e3 / CHAIN, 3),
-                "chains": timing.count,
+                "chains": timing.calls,
             }
         )
     return rows

@@ -40,7 +40,7 @@ def step(name: str, size: Size, seconds: float, count: int | None = None) -> dic
         "threads": used,
         "median_ms": round(timing.median_ms, 4),
         "min_ms": round(timing.min_ms, 4),
-        "steps": timing.count,
+        "steps": timing.calls,
         "first_call_s": round(timing.first_ms / 1e3, 4),
         "second_call_s": round(timing.second_ms / 1e3, 4),
         "loss": round(loss, 4),

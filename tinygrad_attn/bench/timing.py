@@ -1,4 +1,4 @@
-"""Timing of a repeated call: the median is what to quote, and only as a ratio to something timed in turn with it."""
+"""Timing of a repeated call. The median is what to quote, as a ratio to something timed in turn with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Timing(NamedTuple):
     second_ms: float
     median_ms: float
     min_ms: float
-    count: int  # how many calls median and minimum are over
+    calls: int  # how many calls median and minimum are over
 
 
 def time_calls(call: Callable[[], Any], seconds: float, least: int = 5) -> Timing:

@@ -1,4 +1,4 @@
-"""`tinygrad-attn bench`: how long things take here. For comparisons see the folder benchmarks/ of the project."""
+"""`tinygrad-attn bench`: how long things take here. Comparisons with others are in the folder benchmarks/."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tinygrad_attn.engine.workers import Workers
 
 @contextlib.contextmanager
 def workers(count: int | None = None) -> Iterator[int]:
-    """Large kernels share each batch among `count` threads within a `with` block, and BLAS uses one thread each.
+    """Within a `with` block, large kernels share each batch among `count` threads; BLAS uses one in each.
 
     Small models gain nothing from more threads and stay on one; see `tinygrad_attn.engine.workers`. Sums of
     gradients are taken thread by thread, so a run is reproducible for a given number of workers.

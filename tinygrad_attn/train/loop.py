@@ -133,7 +133,7 @@ class _Run:
         """Train what is left, then test the best weights."""
         learner = self.learner
         self.folder.write_vocabularies(self.data)
-        with workers(self.config.training.workers), Interruption() as interruption:
+        with workers(self.settings.workers), Interruption() as interruption:
             if not learner.progress.finished:
                 self._train(interruption, shown)
             learner.model.load_state_dict(learner.best)
