@@ -98,28 +98,17 @@ def _tell(found: Prediction, number: int) -> None:
         say(f"input {number}: the output was cut at the longest length, see --max-length")
 
 
-def _as_json(
-    text: str, found: Prediction | None, text_format: TextFormat, with_weights: bool
-) -> dict[str, Any]:
+def _as_json(text: str, found: Prediction | None, text_format: TextFormat, weights: bool) -> dict[str, Any]:
     """What a machine gets; `weights` has a row for each of `tokens` and a column for each of `source`."""
-    if found is None:
-        return {
-            "input": text,
-            "output": "",
-            "source": [],
-            "tokens": [],
-            "log_probability": None,
-            "unknown": [],
-        }
     content: dict[str, Any] = {
         "input": text,
-        "output": text_format.join_target(found.tokens),
-        "source": list(found.source),
-        "tokens": list(found.tokens),
-        "log_probability": found.log_probability,
-        "unknown": list(found.unknown),
-        "complete": found.complete,
+        "output": text_format.join_target(found.tokens) if found else "",
+        "source": list(found.source) if found else [],
+        "tokens": list(found.tokens) if found else [],
+        "log_probability": found.log_probability if found else None,
+        "unknown": list(found.unknown) if found else [],
+        "complete": found.complete if found else True,
     }
-    if with_weights:
-        content["weights"] = found.weights.tolist()
+    if weights:
+        content["weights"] = found.weights.tolist() if found else []
     return content

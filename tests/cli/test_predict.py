@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tinygrad_attn.cli import main
+from tinygrad_attn.train import load_run
+
+Output = pytest.CaptureFixture[str]
+
+
+class Standard:
+    """Stands for standard input."""
+
+    def __init__(self, content: bytes) -> None:
+        self.buffer = io.BytesIO(content)
+
+
+def predicted(capsys: Output, *arguments: str | Path) -> tuple[list[str], str]:
+    """(lines of output, messages)."""
+    assert main(["predict", *map(str, arguments)]) == 0
+    shown = capsys.readouterr()
+    return shown.out.removesuffix("\n").split("\n"), shown.err
+
+
+def test_one_line_for_each_text(copy_run: Path, capsys: Output) -> None:
+    predictor, text_format = load_run(copy_run)
+    expected = [text_format.join_target(predictor.predict(text.split()).tokens) for text in ("1 2 3", "4")]
+    lines, messages = predicted(capsys, copy_run, "1 2 3", "", " 4  ", "   ")
+    assert lines == [expected[0], "", expected[1], ""] and not messages
+    assert all(set(line) <= set("0123456789 ") for line in lines)
+
+
+def test_lines_from_standard_input(copy_run: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, _ = predicted(capsys, copy_run, "1 2", "", "3")
+    for content in (b"1 2\n\n3\n", b"1 2\r\n\r\n3"):
+        monkeypatch.setattr(sys, "stdin", Standard(content))
+        assert predicted(capsys, copy_run)[0] == lines
+
+
+def test_nothing_in_nothing_out(copy_run: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Standard(b""))
+    assert predicted(capsys, copy_run) == ([""], "")
+
+
+def test_outputs_are_joined_as_the_data_was_split(words_run: Path, capsys: Output) -> None:
+    (line,), _ = predicted(capsys, words_run, "abe")
+    assert all(len(token) == 1 for token in line.split(" "))
+
+
+def test_unknown_symbols_are_told(words_run: Path, capsys: Output) -> None:
+    lines, messages = predicted(capsys, words_run, "axay\x1b", "e\u0301ab")
+    assert len(lines) == 2
+    assert messages.count("\n") == 1
+    assert "input 1: unknown to the model and read as <unk>: 'x', 'y', '\\x1b'" in messages
+
+
+def test_json_for_machines(words_run: Path, capsys: Output) -> None:
+    lines, _ = predicted(capsys, words_run, "--json", "--alignment", "éxa", "")
+    row, empty = map(json.loads, lines)
+    assert row["input"] == "éxa" and row["source"] == ["é", "x", "a"] and row["unknown"] == ["x"]
+    assert row["output"] == " ".join(row["tokens"]) and row["log_probability"] < 0
+    assert len(row["weights"]) == len(row["tokens"])
+    assert all(len(weights) == 3 and sum(weights) == pytest.approx(1) for weights in row["weights"])
+    assert empty == {
+        **dict.fromkeys(("input", "output"), ""),
+        **{name: [] for name in ("source", "tokens", "unknown", "weights")},
+        "log_probability": None,
+        "complete": True,
+    }
+    assert "weights" not in json.loads(predicted(capsys, words_run, "--json", "abc")[0][0])
+
+
+def test_a_wider_beam_finds_nothing_less_likely(copy_run: Path, capsys: Output) -> None:
+    def found(beam: int) -> Any:
+        return json.loads(predicted(capsys, copy_run, "--json", "--beam", str(beam), "1 2 3")[0][0])
+
+    assert found(4)["log_probability"] >= found(1)["log_probability"] - 1e-5
+
+
+def test_an_output_that_was_cut(copy_run: Path, capsys: Output) -> None:
+    longest = len(predicted(capsys, copy_run, "1 2 3 4 5 6")[0][0].split())
+    if longest < 2:
+        pytest.skip("the model answers with next to nothing")
+    lines, messages = predicted(capsys, copy_run, "--max-length", "1", "1 2 3 4 5 6")
+    assert len(lines[0].split()) == 1 and "cut at the longest length" in messages
+
+
+def test_the_alignment_is_drawn_below(
+    copy_run: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines, _ = predicted(capsys, copy_run, "--alignment", "1 2 3")
+    assert len(lines) == 2 + len(lines[0].split())
+    assert lines[1].split() == ["1", "2", "3"]
+    assert not any("\x1b" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--beam", "0", "1"], "--beam is 0, expected at least 1"),
+        (["--max-length", "-3", "1"], "--max-length is -3, expected at least 1"),
+        (["\udcff"], "text 1 is not UTF-8"),
+        (["1", "2\n3"], "text 2 has several lines"),
+    ],
+)
+def test_wrong_input(copy_run: Path, arguments: list[str], message: str, capsys: Output) -> None:
+    assert main(["predict", str(copy_run), *arguments]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err and shown.err.count("\n") == 1
+
+
+def test_bytes_that_are_no_text(copy_run: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came before them is answered."""
+    monkeypatch.setattr(sys, "stdin", Standard(b"1 2\n\n3 \xff 4\n5\n"))
+    assert main(["predict", str(copy_run)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out.count("\n") == 2
+    assert shown.err == "error: standard input, line 3: byte 0xff is not UTF-8\n"
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.json", "model.safetensors"])
+@pytest.mark.parametrize("damage", [None, b"", b"{}", b"junk"])
+def test_damaged_runs(
+    copy_run: Path, tmp_path: Path, name: str, damage: bytes | None, capsys: Output
+) -> None:
+    for file in ("config.json", "vocab.json", "model.safetensors"):
+        (tmp_path / file).write_bytes((copy_run / file).read_bytes())
+    (tmp_path / name).unlink()
+    if damage is not None:
+        (tmp_path / name).write_bytes(damage)
+    assert main(["predict", str(tmp_path), "1"]) == 2
+    shown = capsys.readouterr()
+    assert str(tmp_path) in shown.err and name in shown.err and shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "file", ""])
+def test_no_run(tmp_path: Path, folder: str, capsys: Output) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["predict", str(tmp_path / folder), "1"]) == 2
+    shown = capsys.readouterr()
+    assert "expected the folder of a run" in shown.err or "not the folder of a run" in shown.err
+
+
+def test_answers_come_line_by_line_and_a_reader_may_leave(copy_run: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tinygrad_attn", "predict", str(copy_run)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin and process.stdout and process.stderr
+    for line in (b"1 2\n", b"3\n"):
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")  # although standard input is still open
+    process.stdout.close()
+    process.stdin.write(b"4\n" * 1000)
+    process.stdin.close()
+    assert process.wait(timeout=30) == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import SMALL, train
+from tests.train.small import what_remains
+from tinygrad_attn.cli import main
+
+Output = pytest.CaptureFixture[str]
+
+
+def test_what_is_printed_at_the_end(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert train(["reverse", "--out", tmp_path / "run"]) == 0
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[0].startswith("training ended after step 10 in ")
+    assert "of 50 sequences exactly right" in lines[1] and "token error rate" in lines[1]
+    assert "% of the weight on the true source position" in lines[2]
+    assert sum(" → " in line for line in lines) == 3
+    assert lines[-1] == f"run folder: {tmp_path / 'run'}"
+    assert "\x1b" not in shown.out and not shown.err
+
+
+def test_the_bar_goes_to_standard_error_alone(tmp_path: Path, capsys: Output) -> None:
+    assert train(["copy", "--out", tmp_path / "run", "--progress"]) == 0
+    shown = capsys.readouterr()
+    assert "tokens/s" in shown.err and "left" in shown.err and "loss" in shown.err
+    assert "tokens/s" not in shown.out
+
+
+def test_options_reach_the_run(tmp_path: Path, words: Path, capsys: Output) -> None:
+    options = (
+        "--attention scaled --query current --cell lstm --dropout 0.1 --schedule linear --warmup 0.1 --seed 3"
+    )
+    more = "--init paper --input-feeding --no-stop-when-solved --lr 0.01 --target-split spaces --minutes 1"
+    assert train([words, "--out", tmp_path, *options.split(), *more.split(), "--quiet"]) == 0
+    content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    model, training, data = content["model"], content["training"], content["data"]
+    assert (model["attention"], model["query"], model["cell"]) == ("scaled", "current", "lstm")
+    assert (model["dropout"], model["init"], model["input_feeding"]) == (0.1, "paper", True)
+    assert (training["schedule"], training["warmup"], training["seed"], training["lr"]) == (
+        "linear",
+        0.1,
+        3,
+        0.01,
+    )
+    assert (training["steps"], training["minutes"], training["stop_when_solved"]) == (10, 1.0, False)
+    assert (data["seed"], data["target_split"]) == (3, "spaces")
+
+
+def test_the_user_is_told_how_a_file_was_split(tmp_path: Path, words: Path, capsys: Output) -> None:
+    assert train([words, "--out", tmp_path]) == 0
+    assert "sources are split into characters, targets at spaces (guessed)" in capsys.readouterr().err
+
+
+def test_a_budget_replaces_the_usual_one(tmp_path: Path, words: Path) -> None:
+    arguments = [str(words), "--out", str(tmp_path), "--quiet", *SMALL]
+    assert main(["train", *arguments]) == 0
+    training = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["training"]
+    assert (training["steps"], training["minutes"]) == (10, None)
+
+
+def test_the_folder_has_the_name_of_the_task(
+    tmp_path: Path, words: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert train(["copy", "--quiet"]) == 0
+    assert train([words, "--quiet"]) == 0
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["copy", "words"]
+
+
+WRONG = {
+    "no task": ([], "no task is given, expected copy, reverse or a file of pairs"),
+    "unknown task": (["revers"], "revers: no such task or file"),
+    "hidden": (["copy", "--hidden", "0"], "hidden is 0, expected an integer from 1"),
+    "odd width": (["copy", "--attention", "dot", "--hidden", "7"], "hidden is 7, expected an even number"),
+    "lr": (["copy", "--lr", "nan"], "lr is nan, expected a number above 0"),
+    "minutes": (["copy", "--minutes", "-1"], "minutes is -1.0, expected a number above 0"),
+    "steps": (["copy", "--steps", "0"], "steps is 0, expected an integer from 1"),
+    "seed": (["copy", "--seed", "-1"], "seed is -1, expected an integer from 0"),
+    "attention": (["copy", "--attention", "more"], "attention is 'more', expected one of additive"),
+    "split of a task": (["copy", "--source-split", "spaces"], "--source-split goes with a file of pairs"),
+    "directory": (["."], "expected a file of pairs"),
+    "resume where": (["--resume"], "--resume needs --out"),
+    "resume what": (["--resume", "--out", "nowhere"], "nowhere: no such folder"),
+    "both": (["--resume", "--overwrite", "--out", "x"], "exclude one another"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_line_and_leaves_nothing(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, message = WRONG[case]
+    assert main(["train", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("error: ") and message in shown.err and shown.err.count("\n") == 1
+    assert not shown.out and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no tab\n", b"a\tb\nc\td\te\n", b"a\t\xff\n", b"a\tb\n", b"\xff\xfea\tb\n"]
+)
+def test_a_malformed_file_is_an_error_before_anything_is_replaced(
+    content: bytes, tmp_path: Path, capsys: Output
+) -> None:
+    file = tmp_path / "pairs.tsv"
+    file.write_bytes(content)
+    assert train([file, "--out", tmp_path / "run"]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"error: {file}") and shown.err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_use(copy_run: Path, tmp_path: Path, capsys: Output) -> None:
+    before = what_remains(copy_run)
+    assert train(["copy", "--out", copy_run]) == 2
+    assert "--resume" in capsys.readouterr().err and what_remains(copy_run) == before
+    (tmp_path / "thesis").write_text("mine")
+    assert train(["copy", "--out", tmp_path, "--overwrite"]) == 2
+    assert "a folder that is not a run" in capsys.readouterr().err
+    (tmp_path / "thesis").unlink()
+    remains = []
+    for _ in range(2):
+        assert train(["copy", "--out", tmp_path, "--overwrite", "--quiet"]) == 0
+        remains.append(what_remains(tmp_path))
+    assert remains[0] == remains[1]
+
+
+def test_no_folder_can_be_made(tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "file").write_text("")
+    assert train(["copy", "--out", tmp_path / "file" / "run"]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.count("\n") == 1 and str(tmp_path / "file") in shown.err
+
+
+def test_divergence_is_a_failed_check(tmp_path: Path, capsys: Output) -> None:
+    assert main(["train", "copy", "--out", str(tmp_path), "--lr", "1e30", *SMALL]) == 1
+    shown = capsys.readouterr()
+    assert "a lower learning rate may help" in shown.err and shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reverse"], "the run has task copy, not reverse"),
+        (["--lr", "0.5"], "the run has lr 0.02, not 0.5"),
+        (["--steps", "11"], "the run has steps 200, not 11"),
+        (["--source-split", "characters"], "the run has source_split None, not characters"),
+        (["--test", "x.tsv"], "leave out --test"),
+    ],
+)
+def test_a_run_is_resumed_as_it_is(
+    copy_run: Path, arguments: list[str], message: str, capsys: Output
+) -> None:
+    assert main(["train", "--resume", "--out", str(copy_run), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_resuming_a_finished_run_says_so(
+    copy_run: Path, words_run: Path, words: Path, capsys: Output
+) -> None:
+    assert main(["train", "--hidden", "6", "copy", "--resume", "--out", str(copy_run)]) == 0
+    shown = capsys.readouterr()
+    assert "nothing to go on with" in shown.err and "exactly right" in shown.out
+    assert main(["train", str(words), "--resume", "--out", str(words_run), "--quiet"]) == 0
+
+
+LONG = "--hidden 6 --embedding 3 --batch 4 --dropout 0.1 --steps 300 --evaluate-every 25"
+
+
+def started(arguments: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tinygrad_attn", "train", "--quiet", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def await_training(process: subprocess.Popen[str], path: Path, resumed: bool) -> None:
+    """Wait until `process` is about to train; before, Python is loading."""
+    assert process.stderr is not None
+    while resumed and (line := process.stderr.readline()):
+        if "going on" in line or "no checkpoint yet" in line or "nothing to go on" in line:
+            return
+    while not (path / "vocab.json").exists() and process.poll() is None:
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, words: Path) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    started([str(words), *LONG.split(), "--out", str(path)]).communicate()
+    return newest(what_remains(path))
+
+
+def newest(remains: dict[str, Any]) -> dict[str, Any]:
+    """Without the generation before the last, which another process may have saved after another step."""
+    return {k: v for k, v in remains.items() if not k.startswith("checkpoint") or "000300" in k}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize(("name", "seed"), [("SIGINT", 0), ("SIGKILL", 1)])
+def test_a_signal_at_any_moment_changes_nothing(
+    tmp_path: Path, name: str, seed: int, words: Path, uninterrupted: dict[str, Any]
+) -> None:
+    path, rng = tmp_path / "run", random.Random(seed)
+    arguments = [str(words), *LONG.split(), "--out", str(path)]
+    codes = []
+    for resumed in (False, True):
+        process = started(arguments)
+        await_training(process, path, resumed)
+        time.sleep(0.5 * rng.random())
+        process.send_signal(signal.Signals[name])
+        _, messages = process.communicate(timeout=60)
+        codes.append(process.returncode)
+        assert "Traceback" not in messages
+        if process.returncode == 130:
+            assert f"go on with: tinygrad-attn train --resume --out {path}" in messages
+        arguments = ["--resume", "--out", str(path)]
+    assert set(codes) <= {0, 130 if name == "SIGINT" else -9}
+    started(arguments).communicate()
+    assert newest(what_remains(path)) == uninterrupted
