@@ -19,7 +19,7 @@ from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, i
 from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
-from tinygrad_attn.ops.steps import STEPS, constant
+from tinygrad_attn.ops.steps import STEPS
 
 
 def bahdanau_decoder_definition(
@@ -86,8 +86,10 @@ def _kernel(
     hidden = np.empty((count, *positions.shape), dtype)
     alpha = np.empty((count, length, batch), dtype)
     contexts = np.empty((count, batch, width), dtype)
-    absent = None if mask is None else ~mask.T
-    one, least = constant(1, dtype), np.finfo(dtype).min
+    absent = None if mask is None else ~mask.T  # (T, B)
+    if absent is not None:
+        nothing = absent.all(axis=0)  # a row without any position gets weights of zero
+        absent &= ~nothing
     share = np.empty((step.gates, batch, size), dtype)
     for i in range(count):
         tanh, scores = hidden[i], alpha[i]
@@ -96,10 +98,11 @@ def _kernel(
         np.matmul(tanh, v_a, out=scores)
         if absent is not None:
             scores[absent] = -np.inf
-        scores -= np.maximum.reduce(scores, axis=0, initial=least)
+        scores -= np.maximum.reduce(scores, axis=0)
         np.exp(scores, scores)
-        total = np.add.reduce(scores, axis=0)  # at least 1, the largest entry's share, or 0 for none
-        scores /= np.maximum(total, one, out=total)
+        scores /= np.add.reduce(scores, axis=0)
+        if absent is not None:
+            scores[:, nothing] = 0
         np.matmul(scores.T[:, None], annotations, out=contexts[i][:, None])
         np.matmul(contexts[i], w_c, out=share)
         entering = gates[:, i]
