@@ -17,7 +17,7 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hidden": 0}, "hidden is 0, expected an integer from 1"),
+        ({"hidden": 0}, "hidden is 0, expected an integer of at least 1"),
         ({"hidden": 2.5}, "hidden is 2.5"),
         ({"hidden": True}, "hidden is True"),
         ({"hidden": 10**9}, "hidden is 1000000000"),

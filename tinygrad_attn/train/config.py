@@ -34,7 +34,10 @@ def _one_of(*choices: str) -> Check:
 def _count(least: int = 1, most: int = 10**12) -> Check:
     def check(name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ConfigError(f"{name} is {value!r}, expected an integer from {least} to {most}")
+            bounds = (
+                f"of at most {most}" if isinstance(value, int) and value > most else f"of at least {least}"
+            )
+            raise ConfigError(f"{name} is {value!r}, expected an integer {bounds}")
 
     return check
 
@@ -165,7 +168,7 @@ class TrainingConfig(_Checked):
 
     steps: int | None = _setting(None, _count(), "the budget in steps", optional=True)
     minutes: float | None = _setting(None, _number(0, above=True), "the budget in minutes", optional=True)
-    batch: int = _setting(64, _count(), "sequences in a batch")
+    batch: int = _setting(64, _count(1, 1_000_000), "sequences in a batch")
     optimiser: str = _setting("adam", _one_of("adam", "sgd", "adadelta"), "the rule of the updates")
     lr: float = _setting(2e-3, _number(0, above=True), "the highest learning rate")
     schedule: str = _setting(
