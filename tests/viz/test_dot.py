@@ -79,9 +79,9 @@ def test_line_ends_and_control_characters_are_visible() -> None:
 def test_svg_has_a_group_for_each_node_and_edge(detail: str) -> None:
     graph = ta.viz.graph(small_loss(), detail=detail)
     nodes, edges, texts = parsed(graph.svg())
-    assert {g.get("id") for g in nodes} == {node.id for node in graph.nodes}
+    assert {g.get("id") for g in nodes} == {node.id for node in graph.boxes}
     ends = sorted("".join(g.find(SVG + "title").itertext()) for g in edges)
-    assert ends == sorted(f"{edge.source}->{edge.target}" for edge in graph.edges)
+    assert ends == sorted(f"{edge.source}->{edge.target}" for edge in graph.lines)
     assert "logits" in "".join(texts) and "loss" in "".join(texts)
 
 

@@ -69,6 +69,8 @@ def test_fold_and_open() -> None:
     assert "× 3" in folded.dot.source
     loop = [edge for edge in folded.edges if edge.source == edge.target == steps.id]
     assert len(loop) == 1 and len(loop[0].parts) == 4  # s_1 and s_2, each to the scores and the cell
+    apart = ta.viz.graph(loss, fold=["step 1", "step 3"])  # what lies between them is not
+    assert names(apart)["step 1"] == names(apart)["step 3"] == 1 and names(apart)["α"] == 1
     one = ta.viz.graph(loss, fold="decoder/step 2")
     assert one["step 2"].count == 1 and names(one)["α"] == 2
     opened = ta.viz.graph(loss, open="step 2")
@@ -103,13 +105,13 @@ def test_limit_folds_steps_then_scopes_and_says_so() -> None:
     loss = small_loss(batch(8, 5))
     whole = ta.viz.graph(loss, limit=None)
     some = ta.viz.graph(loss, limit=40)
-    assert len(some.nodes) <= 40 < len(whole.nodes)
+    assert len(some.boxes) <= 40 < len(whole.boxes) == len(some.nodes)
     assert any("limit of 40" in notice and "steps are folded" in notice for notice in some.notices)
     assert "limit of 40" in some.dot.source
     few = ta.viz.graph(loss, limit=9)
-    assert len(few.nodes) <= 9 and any("deep" in notice for notice in few.notices)
+    assert len(few.boxes) <= 9 and any("deep" in notice for notice in few.notices)
     least = ta.viz.graph(loss, limit=2)
-    assert len(least.nodes) == 2 and least.nodes[0].kind == "earlier"
+    assert len(least.boxes) == 2 and least.boxes[0].kind == "earlier"
 
 
 def test_a_hundred_thousand_operations() -> None:
@@ -123,9 +125,9 @@ def test_a_hundred_thousand_operations() -> None:
     text = graph.dot.source
     assert time.process_time() - start < 10  # 1.5 s where nothing else runs
     assert sys.getrecursionlimit() == limit
-    assert len(graph.record.nodes) == 100_001 and len(graph.nodes) == 250 and len(text) < 300_000
-    assert graph.nodes[0].kind == "earlier" and "100,001 boxes are more than the limit of 250" in text
-    assert x.grad == 1.0 and graph.record.nodes[0].gradient == 1.0
+    assert len(graph.nodes) == 100_001 and len(graph.boxes) == 250 and len(text) < 300_000
+    assert graph.boxes[0].kind == "earlier" and "100,001 boxes are more than the limit of 250" in text
+    assert x.grad == 1.0 and graph.nodes[0].gradient == 1.0
 
 
 def test_a_gru_of_a_thousand_steps_folds() -> None:

@@ -36,7 +36,7 @@ def _direction(x: Any, weights: Sequence[Any], mask: np.ndarray, cell: str, time
     state: tuple[Any, ...] = (zero,) * STEPS[cell].states
     states: list[Any] = [None] * len(times)
     for t in times:
-        with scope(f"step {t}"):
+        with scope(f"step {t + 1}"):
             here = mask[:, t, None]
             if here.all():
                 state = step_of(cell, x[:, t], state, weights)

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from tinygrad_attn.viz.fold import numbered
 from tinygrad_attn.viz.label import (
     ALARM,
     COLOURS,
@@ -29,7 +30,6 @@ from tinygrad_attn.viz.label import (
 )
 from tinygrad_attn.viz.nodes import Edge, Node, Path
 from tinygrad_attn.viz.text import name_lines, one_line
-from tinygrad_attn.viz.view import numbered
 
 _FEW = 24  # boxes up to which lines carry amounts; beyond, pointing at a line shows it
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinygrad_attn.viz.record import Record
+from tinygrad_attn.viz.view import Boxes
 
 if TYPE_CHECKING:
     from tinygrad_attn.viz.flow import GradientFlow
@@ -36,7 +37,8 @@ def step_graph(flow: GradientFlow, step: int) -> Graph:
         "from one named tensor to another without passing a third; what comes from other steps is not drawn."
     )
     record = Record.of_parts(nodes, edges, ids["loss"])
-    return Graph(record, nodes, edges, [notice], "flow")
+    boxes: Boxes = {node.id: node.id for node in nodes}
+    return Graph(record, boxes, boxes, [notice], "flow")
 
 
 def _subscripted(label: str) -> str:

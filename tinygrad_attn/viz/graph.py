@@ -12,13 +12,14 @@ from typing import Any
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.viz import dot as drawing
 from tinygrad_attn.viz import render
+from tinygrad_attn.viz.fold import matches, scopes_of
 from tinygrad_attn.viz.label import FONT, INK, LINE
 from tinygrad_attn.viz.nodes import Edge, Node
 from tinygrad_attn.viz.opened import open_all, open_named
 from tinygrad_attn.viz.record import Record
 from tinygrad_attn.viz.text import one_line
 from tinygrad_attn.viz.tojson import as_json
-from tinygrad_attn.viz.view import matches, scopes_of, view
+from tinygrad_attn.viz.view import Boxes, View, boxes, view
 
 DETAILS = ("model", "paper", "primitive")
 LIMIT = 250
@@ -28,8 +29,6 @@ class Graph:
     """A snapshot of how a tensor was computed; made by `graph`. A notebook shows it as a picture.
 
     Attributes:
-        nodes: what is drawn as a box, inputs before what is computed from them.
-        edges: what is drawn as a line.
         notices: what the reader has to be told; it also stands below the picture.
         record: the whole snapshot, unfolded: `record.nodes` and `record.edges`.
         detail: "model", "paper" or "primitive".
@@ -38,18 +37,46 @@ class Graph:
     def __init__(
         self,
         record: Record,
-        nodes: list[Node],
-        edges: list[Edge],
+        whole: Boxes,
+        drawn: Boxes,
         notices: list[str],
         detail: str,
         direction: str = "down",
     ) -> None:
         self.record = record
-        self.nodes = nodes
-        self.edges = edges
         self.notices = notices
         self.detail = detail
+        self._boxes = whole, drawn
         self._direction = direction
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The tensors and boxes of several that detail and folding ask for; inputs come before their uses."""
+        return self._whole.nodes
+
+    @property
+    def edges(self) -> list[Edge]:
+        """The uses between the nodes."""
+        return self._whole.edges
+
+    @property
+    def boxes(self) -> list[Node]:
+        """The nodes that are drawn: all, or what stands for them within the limit."""
+        return self._drawn.nodes
+
+    @property
+    def lines(self) -> list[Edge]:
+        """The edges that are drawn."""
+        return self._drawn.edges
+
+    @cached_property
+    def _whole(self) -> View:
+        return view(self.record, self._boxes[0])
+
+    @cached_property
+    def _drawn(self) -> View:
+        whole, drawn = self._boxes
+        return self._whole if drawn is whole else view(self.record, drawn)
 
     def __repr__(self) -> str:
         return f"<Graph of {len(self.nodes):,} nodes and {len(self.edges):,} edges, detail={self.detail!r}>"
@@ -75,7 +102,7 @@ class Graph:
                 "newrank": "true",  # ranks over the whole picture: steps follow one another
                 "rankdir": "LR" if self._direction == "right" else "TB",
                 "fontname": FONT,
-                "label": drawing.legend(self.nodes, title, self.notices, self.record.traced),
+                "label": drawing.legend(self.boxes, title, self.notices, self.record.traced),
                 "labelloc": "b",
                 "labeljust": "l",
                 "nodesep": "0.3",
@@ -92,12 +119,12 @@ class Graph:
             edge_attr={"fontname": FONT, "fontsize": "9", "arrowsize": "0.6", "color": LINE},
         )
         mark = name if len(name) <= 12 else ""
-        digraph.body += drawing.body(self.nodes, self.edges, self.record.opened, mark)
+        digraph.body += drawing.body(self.boxes, self.lines, self.record.opened, mark)
         return digraph
 
     def _count(self) -> str:
         operations = sum(node.operation is not None for node in self.record.nodes)
-        drawn = f", {len(self.nodes):,} boxes" if len(self.nodes) != len(self.record.nodes) else ""
+        drawn = f", {len(self.boxes):,} boxes" if len(self.boxes) != len(self.record.nodes) else ""
         return f"{operations:,} operation{'s' * (operations != 1)}{drawn}, detail: {self.detail}"
 
     def svg(self) -> str:
@@ -143,7 +170,7 @@ def graph(
             (`attention`), `*` standing for anything. Repeated steps that are folded (`step *`) are one box
             with a count.
         open: scopes to draw in the next finer level of detail.
-        limit: how many boxes there may be; beyond, repeated steps are folded, then the deepest scopes, and in
+        limit: how many boxes are drawn; beyond, repeated steps are folded, then the deepest scopes, and in
             the end what was computed first becomes one box. The picture says so. None for no limit.
         direction: "down" or "right": where the computation goes.
 
@@ -185,8 +212,8 @@ def _taken(
                 there = ", ".join("/".join(scope) for scope in scopes[:8]) or "none"
                 there += ", …" if len(scopes) > 8 else ""
                 raise ValueError(f"graph: {what}='{pattern}' matches no scope; there are: {there}")
-    nodes, edges, notices = view(record, detail, folds, opens, limit)
-    return Graph(record, nodes, edges, [*record.notices, *notices], detail, direction)
+    whole, drawn, notices = boxes(record, detail, folds, opens, limit)
+    return Graph(record, whole, drawn, [*record.notices, *notices], detail, direction)
 
 
 @contextmanager

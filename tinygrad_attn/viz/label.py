@@ -110,10 +110,10 @@ def _heading(node: Node, colour: str) -> str:
     elif node.value is None:
         parts.append(f'<font color="#3e4c59" point-size="9">{escape(_contents(node))}</font>')
     elif not name:
-        parts.append('<font color="#3e4c59" point-size="9">no name</font>')
+        parts.append(f'<font color="#3e4c59" point-size="9">{node.kind}</font>')
     if shape and not name:
         parts.append(shape)
-    return f'<tr><td colspan="2" bgcolor="{colour}" align="left">{"  ".join(parts)}</td></tr>'
+    return f'<tr><td colspan="2" bgcolor="{colour}" align="left" balign="left">{"  ".join(parts)}</td></tr>'
 
 
 def _short(names: list[str]) -> str:

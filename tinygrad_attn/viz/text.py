@@ -151,6 +151,8 @@ def _setting(value: Any) -> str:
     if value is Ellipsis:
         return "…"
     if isinstance(value, tuple):
+        if len(value) == 1:
+            return _setting(value[0])
         shown = [_setting(entry) for entry in value[:6]] + ["…"] * (len(value) > 6)
         return f"({', '.join(shown)})"
     if isinstance(value, (bool, int, float, complex, np.number, np.bool_)):

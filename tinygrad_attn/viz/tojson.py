@@ -30,7 +30,7 @@ def as_json(graph: Graph, values: int) -> dict[str, Any]:
     record = graph.record
     box = {
         member.id: node.id
-        for node in graph.nodes
+        for node in graph.boxes
         for member in (node.members if node.value is None else (node, *node.members))
     }
     numbers = {(edge.source, edge.target, edge.slot): i for i, edge in enumerate(record.edges)}
@@ -74,7 +74,7 @@ def as_json(graph: Graph, values: int) -> dict[str, Any]:
                     member.id for member in (node.members if node.value is None else (node, *node.members))
                 ],
             }
-            for node in graph.nodes
+            for node in graph.boxes
         ],
         "lines": [
             {
@@ -82,7 +82,7 @@ def as_json(graph: Graph, values: int) -> dict[str, Any]:
                 "target": edge.target,
                 "edges": [numbers[part.source, part.target, part.slot] for part in edge.parts or (edge,)],
             }
-            for edge in graph.edges
+            for edge in graph.lines
         ],
     }
 

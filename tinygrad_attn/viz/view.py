@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
+from tinygrad_attn.viz.fold import Key, Rules, matches, numbered, scopes_of
 from tinygrad_attn.viz.nodes import Edge, Node, Path
 from tinygrad_attn.viz.record import Record
 from tinygrad_attn.viz.text import is_small
-
-# A box: the id of the node that is drawn as itself, or for several nodes ("scope" | "steps" | "parameters",
-# what).
-Key = str | tuple[str, Path]
 
 MOVES = frozenset(
     [
@@ -33,110 +29,47 @@ MOVES = frozenset(
 )
 """Operations that put numbers elsewhere and change none."""
 
-_NUMBERED = re.compile(r"(.*?)[ _]?(\d+)", re.DOTALL)
+
+class View(NamedTuple):
+    """The boxes and lines of a picture."""
+
+    nodes: list[Node]
+    edges: list[Edge]
 
 
-class Rules:
-    """Which scopes are folded.
-
-    Args:
-        record: whose scopes there are.
-        detail: "model", "paper" or "primitive".
-        fold: patterns of scopes to fold.
-        opened: patterns of scopes that stay open.
-        merge: whether repeated steps become one box.
-        depth: how deep scopes stay open; None for no bound.
-    """
-
-    def __init__(
-        self,
-        record: Record,
-        detail: str,
-        fold: Sequence[str],
-        opened: Sequence[str],
-        merge: bool = False,
-        depth: int | None = None,
-    ) -> None:
-        self.model = detail == "model"
-        self.merge = merge
-        self.depth = depth
-        scopes = scopes_of(record)
-        self._folded = {scope for scope in scopes if matches(scope, fold)}
-        self._open = {
-            scope[:k] for scope in scopes if matches(scope, opened) for k in range(1, len(scope) + 1)
-        }
-        self._above_steps = {
-            scope[:k] for scope in scopes if numbered(scope[-1]) for k in range(1, len(scope))
-        }
-        self._keys: dict[Path, Key | None] = {}
-
-    def key(self, scope: Path) -> Key | None:
-        """The box that operations of `scope` are folded into; None if they are drawn."""
-        if scope not in self._keys:
-            folded = (scope[:k] for k in range(1, len(scope) + 1) if self._is_folded(scope[:k]))
-            self._keys[scope] = next((self._box(prefix) for prefix in folded), None)
-        return self._keys[scope]
-
-    def _is_folded(self, scope: Path) -> bool:
-        if scope in self._open:
-            return False
-        if scope in self._folded or (self.merge and numbered(scope[-1])):
-            return True
-        if self.depth is not None and len(scope) > self.depth:
-            return True
-        return self.model and (bool(numbered(scope[-1])) or scope not in self._above_steps)
-
-    def _box(self, scope: Path) -> Key:
-        step = numbered(scope[-1])
-        if step and (self.merge or scope in self._folded):
-            return "steps", (*scope[:-1], step[0])
-        return "scope", scope
+Boxes = dict[str, Key]  # the box of each node, by its id
 
 
-def scopes_of(record: Record) -> list[Path]:
-    """All scopes of the operations, those around them included, in the order of their first operation."""
-    different = dict.fromkeys(node.scope for node in record.nodes)
-    return [*dict.fromkeys(scope[:k] for scope in different for k in range(1, len(scope) + 1))]
-
-
-def matches(scope: Path, patterns: Sequence[str]) -> bool:
-    """Whether a pattern (`*` stands for anything) gives the scope in full, or its last names."""
-    joined = "/".join(scope)
-    return any(joined == p or fnmatchcase(joined, p) or fnmatchcase(joined, f"*/{p}") for p in patterns)
-
-
-def numbered(name: str) -> tuple[str, int] | None:
-    """("step", 3) for "step 3"; None for a name without a number at its end."""
-    found = _NUMBERED.fullmatch(name)
-    return (found[1], int(found[2])) if found else None
-
-
-def view(
+def boxes(
     record: Record, detail: str, fold: Sequence[str], opened: Sequence[str], limit: int | None
-) -> tuple[list[Node], list[Edge], list[str]]:
-    """The boxes and lines of a picture of `record`, and what has to be said about them."""
+) -> tuple[Boxes, Boxes, list[str]]:
+    """The boxes that detail and folding ask for, those within the limit, and what has to be said of that."""
     uses: dict[str, list[Edge]] = {}
     for edge in record.edges:
         uses.setdefault(edge.source, []).append(edge)
-    notices: list[str] = []
-    box = _boxes(record, uses, Rules(record, detail, fold, opened), detail, opened)
-    count = len(set(box.values()))
-    if limit is not None and count > limit:
-        box, done = _within(record, uses, box, detail, fold, opened, limit)
-        notices.append(f"{count:,} boxes are more than the limit of {limit}: {done}.")
+    whole = _boxes(record, uses, Rules(record, detail, fold, opened), detail, opened)
+    count = len(set(whole.values()))
+    if limit is None or count <= limit:
+        return whole, whole, []
+    drawn, done = _within(record, uses, whole, detail, fold, opened, limit)
+    return whole, drawn, [f"{count:,} boxes are more than the limit of {limit}; in the picture {done}."]
+
+
+def view(record: Record, box: Boxes) -> View:
+    """The boxes as nodes, and the edges between them."""
     nodes, names = _drawn(record, box)
-    return nodes, _lines(record, box, names), notices
+    return View(nodes, _lines(record, box, names))
 
 
 def _within(
     record: Record,
     uses: dict[str, list[Edge]],
-    whole: dict[str, Key],
+    whole: Boxes,
     detail: str,
     fold: Sequence[str],
     opened: Sequence[str],
     limit: int,
-) -> tuple[dict[str, Key], str]:
+) -> tuple[Boxes, str]:
     """Boxes that keep to the limit, and how: steps folded, then the deepest scopes, then the earliest cut."""
     deepest = max(map(len, scopes_of(record)), default=0)
     for depth in (None, *range(deepest - 1, -1, -1)) if deepest else ():
@@ -163,9 +96,9 @@ def _within(
 
 def _boxes(
     record: Record, uses: dict[str, list[Edge]], rules: Rules, detail: str, opened: Sequence[str]
-) -> dict[str, Key]:
+) -> Boxes:
     """The box of each node, by its id."""
-    box: dict[str, Key] = {}
+    box: Boxes = {}
     finer = {scope for scope in scopes_of(record) if matches(scope, opened)} | record.opened
     heads = {
         node.id: node.scope for node in record.nodes if node.operation is not None and node.name is not None
@@ -218,7 +151,7 @@ def _is_a_step_on_the_way(node: Node, finer: set[Path]) -> bool:
     return not any(node.scope[:k] in finer for k in range(1, len(node.scope) + 1))
 
 
-def _drawn(record: Record, box: dict[str, Key]) -> tuple[list[Node], dict[Key, str]]:
+def _drawn(record: Record, box: Boxes) -> tuple[list[Node], dict[Key, str]]:
     """The nodes of the picture, and the id of each box."""
     members: dict[Key, list[Node]] = {}
     for node in record.nodes:
@@ -243,10 +176,10 @@ def _several(id: str, key: tuple[str, Path], inside: list[Node], output: str) ->
     kind, title, count, scope = what, "/".join(path[-1:]), 1, path[:-1]
     if what == "steps":
         depth = len(path) - 1
-        found = [numbered(node.scope[depth]) for node in inside if len(node.scope) > depth]
-        numbers = sorted({step[1] for step in found if step and step[0] == path[-1]})
+        steps = {node.scope[depth] for node in inside if len(node.scope) > depth}
+        numbers = sorted(step[1] for step in map(numbered, steps) if step)
         count = len(numbers)
-        title = f"{path[-1]} {numbers[0]}" + (f" … {numbers[-1]}" if count > 1 else "")
+        title = path[-1] + (f" … {numbers[-1]}" if count > 1 else "")
     elif what == "scope":
         kind = "module"
     elif what == "parameters":
@@ -256,7 +189,7 @@ def _several(id: str, key: tuple[str, Path], inside: list[Node], output: str) ->
     return Node(id, kind, title, None, None, None, scope, members=tuple(inside), count=count)
 
 
-def _lines(record: Record, box: dict[str, Key], names: dict[Key, str]) -> list[Edge]:
+def _lines(record: Record, box: Boxes, names: dict[Key, str]) -> list[Edge]:
     """The edges of the picture: each use by an operation that is drawn, and one line between other boxes."""
     sizes: dict[Key, int] = {}
     for key in box.values():
@@ -286,6 +219,6 @@ def _lines(record: Record, box: dict[str, Key], names: dict[Key, str]) -> list[E
     return lines
 
 
-def _array(node: Node):  # type: ignore[no-untyped-def]
+def _array(node: Node) -> Any:
     assert node.value is not None
     return node.value
