@@ -95,6 +95,7 @@ def test_value_and_key_parts_of_one_step_against_differences() -> None:
     apart.backward()
     np.testing.assert_allclose(parts["value"], values.grad, **TIGHT)
     np.testing.assert_allclose(parts["key"], keys.grad, **TIGHT)
+    assert ta.gradcheck(lambda values, keys: loss_of(values, keys, start), (values, keys))
 
 
 def test_a_fused_loss_is_opened_and_found_by_name() -> None:
