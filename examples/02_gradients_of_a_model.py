@@ -16,5 +16,6 @@ print(f"loss {loss.item():.4f}")
 for i, step in enumerate(output.steps, start=1):
     print(f"step {i}:  α = {step.weights.data[0].round(3)}   ∂loss/∂α = {step.weights.grad[0].round(4)}")
     print(f"         e = {step.scores.data[0].round(3)}   ∂loss/∂e = {step.scores.grad[0].round(4)}")
-print("|∂loss/∂s_i| over the steps:", np.array([np.linalg.norm(step.s.grad) for step in output.steps]).round(4))
+norms = np.array([np.linalg.norm(step.s.grad) for step in output.steps])
+print("|∂loss/∂s_i| over the steps:", norms.round(4))
 print("|∂loss/∂h_j| over the words:", np.linalg.norm(output.annotations.grad[0], axis=-1).round(4))

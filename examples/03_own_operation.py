@@ -1,4 +1,4 @@
-"""Two ways to add an operation: a row with its gradient, and a fused operation that is defined by its reference."""
+"""Two ways to add an operation: a row with its gradient, and a fused operation, defined by its reference."""
 
 import numpy as np
 
@@ -19,11 +19,13 @@ def gated(x, gate):
 
 
 def gated_kernel(x, gate):
+    """The value, and what the backward pass wants to see again."""
     opened = 1 / (1 + np.exp(-gate))
-    return x * opened, opened  # the value, and what the backward pass wants to see again
+    return x * opened, opened
 
 
 def gated_kernel_vjp(g, y, x, gate, *, saved):
+    """The gradients for x and for the gate."""
     return g * saved, g * y * (1 - saved)
 
 

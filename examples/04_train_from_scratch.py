@@ -1,6 +1,6 @@
 """Data, model, training and evaluation in one file, without the trainer: reversing sequences of digits.
 
-    python examples/04_train_from_scratch.py [--steps 1200]
+python examples/04_train_from_scratch.py [--steps 1200]
 """
 
 import argparse
@@ -41,7 +41,7 @@ for step in range(1, steps + 1):
 
 source, lengths, _, target_out = batch(256, length=10)
 decoded = model.greedy(source, lengths, max_length=12)
-right = [np.array_equal(ours, wanted[:-1]) for ours, wanted in zip(decoded.sequences(), target_out, strict=True)]
+right = [np.array_equal(a, b[:-1]) for a, b in zip(decoded.sequences(), target_out, strict=True)]
 print(f"exact match on {len(right)} new sequences of length 10: {np.mean(right):.1%}")
 print("where the first one looks, a row for each digit written:")
 for row in decoded.weights[0]:

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
-ARGUMENTS = {"04_train_from_scratch.py": ["--steps", "30"]}
+ARGUMENTS = {
+    "04_train_from_scratch.py": ["--steps", "30"],
+    "10_the_bottleneck.py": ["--steps", "2", "--seeds", "1", "--sequences", "2", "--figure", "found.svg"],
+    "11_dot_products_grow.py": ["--figure", "found.pdf"],
+    "12_what_a_score_costs.py": ["--repeats", "1", "--figure", "found.png"],
+    "13_soft_against_hard.py": ["--figure", "found.svg"],
+    "14_attention_is_not_explanation.py": ["--steps", "20", "--figure", "found.svg"],
+}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -16,3 +23,4 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()
+    assert [file.stem for file in tmp_path.iterdir()] == ["found"] * ("--figure" in command)
