@@ -212,6 +212,14 @@ def test_grad_with_respect_to_what_was_not_used_is_zero() -> None:
         assert zero.tolist() == [[0, 0]] * 3 and zero.dtype == np.float32
 
 
+def test_grad_with_respect_to_what_an_operation_computed_in_another_precision() -> None:
+    """A float64 gradient at a float32 fused operation that is itself what was asked for."""
+    query = ta.Tensor(np.ones((1, 2), np.float32), requires_grad=True)
+    found = ta.attention(query, np.eye(2, dtype=np.float32)[None], np.ones((1, 2, 1), np.float32))
+    (gradient,) = ta.grad((found.weights * np.array([[1.0, 0.0]])).sum(), found.scores)
+    np.testing.assert_allclose(gradient.data, [[0.25, -0.25]], rtol=1e-6)
+
+
 def test_two_gradients_never_share_memory() -> None:
     a, b = leaf([1.0, 2.0]), leaf([3.0, 4.0])
     weight = ta.Tensor([1.0, 1.0])

@@ -192,6 +192,8 @@ def _from_fused(node: Tensor, g: Any, on_path: set[Tensor] | None, create_graph:
         for slot, x in enumerate(node._inputs)
         if isinstance(x, Tensor) and (x._tracked if on_path is None else x in on_path)
     ]
+    if not slots:  # the node is what was asked for, and nothing behind it is
+        return {}
     if create_graph or g.dtype != node.data.dtype:
         return _through_definition(primitive, node, g, slots, create_graph)
     return dict(zip(slots, primitive.pull(node, g, slots), strict=True))
