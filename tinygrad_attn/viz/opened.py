@@ -17,7 +17,7 @@ from tinygrad_attn.engine.backward import walk
 from tinygrad_attn.engine.modes import Scope, changed_mode
 from tinygrad_attn.engine.tensor import leaf
 from tinygrad_attn.viz.nodes import Edge, Node, Path
-from tinygrad_attn.viz.record import Record, computed_before, path_of
+from tinygrad_attn.viz.record import Record, computed_before, kept, path_of
 
 NOTICE = (
     "Fused operations are opened: what is drawn of them is their definition, run once more on the recorded "
@@ -116,7 +116,7 @@ class _Inside:
                 self._totals = walk(output, node.gradient, wanted=wanted, observe=self._note)
 
     def _note(self, tensor: Tensor, slot: int, gradient: Any) -> None:
-        self._flowed[tensor, slot] = gradient
+        self._flowed[tensor, slot] = kept(gradient)
 
     def add_to(self, nodes: list[Node], edges: list[Edge]) -> None:
         """Adds the operations; the last takes the place of the fused one."""

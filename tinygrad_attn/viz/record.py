@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine import Fused, Tensor
+from tinygrad_attn.engine import Fused, Product, Tensor
 from tinygrad_attn.engine.backward import walk
 from tinygrad_attn.engine.modes import Scope, changed_mode
 from tinygrad_attn.viz.nodes import Edge, Node, Path
@@ -174,13 +174,20 @@ def _gradients(
     """The gradient of every tensor, and in `flowed` the one along each edge."""
 
     def note(tensor: Tensor, slot: int, gradient: Any) -> None:
-        flowed[tensor, slot] = gradient
+        flowed[tensor, slot] = kept(gradient)
 
     wanted = {x for tensor in operations for x in tensor._inputs if isinstance(x, Tensor) and x._tracked}
     # Looking is no computation of the user's: nothing watches it, and what it meets (overflow, NaN) is in the
     # picture.
     with changed_mode(watcher=None, recording=False), np.errstate(all="ignore"):
         return walk(output, np.asarray(seed), wanted=[output, *wanted], revisit=True, observe=note)
+
+
+def kept(gradient: Any) -> Any:
+    """A gradient that stays what it is: kernels may use their arrays again once a walk has moved on."""
+    if type(gradient) is Product:
+        return Product(gradient.left.copy(), None if gradient.right is None else gradient.right.copy())
+    return np.array(gradient)
 
 
 def path_of(scope: Scope | None, known: dict[int, Path]) -> Path:

@@ -78,7 +78,7 @@ class Sweeper:
         pulled: dict[int, np.ndarray] = {}
 
         def note(_: Tensor, slot: int, gradient: np.ndarray | Product) -> None:
-            pulled[slot] = gradient.value() if isinstance(gradient, Product) else gradient
+            pulled[slot] = gradient.value() if isinstance(gradient, Product) else gradient.copy()
 
         inputs = [x for x in tensor._inputs if isinstance(x, Tensor) and x._tracked]
         with changed_mode(watcher=None, recording=False), np.errstate(all="ignore"):
