@@ -225,7 +225,7 @@ def default_settings(data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
             ModelConfig(embedding=64, hidden=192, attention_size=128),
             TrainingConfig(minutes=10.0, evaluate_every=1000, log_every=100, workers=usual_workers()),
         )
-    return ModelConfig(), TrainingConfig(steps=3000, lr=1e-3, evaluate_every=100, workers=usual_workers())
+    return ModelConfig(), TrainingConfig(steps=3000, lr=2e-3, evaluate_every=100, workers=usual_workers())
 
 
 def _fields(kind: Any) -> tuple[Field[Any], ...]:
