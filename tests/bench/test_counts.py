@@ -20,9 +20,9 @@ from tinygrad_attn.bench.workload import make_batch, make_model
 from tinygrad_attn.engine.tensor import next_number
 from tinygrad_attn.train import workers
 
-OPERATIONS = 14
-NUMPY_CALLS = {"S": 930, "M": 1280, "L": 1980}
-PEAK_MB = {"S": 1.9, "M": 22.0, "L": 165.0}
+OPERATIONS = 13
+NUMPY_CALLS = {"S": 965, "M": 1350, "L": 2120}
+PEAK_MB = {"S": 0.75, "M": 7.0, "L": 45.0}
 
 
 @pytest.fixture(autouse=True)

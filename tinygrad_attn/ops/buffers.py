@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_attn.ops.spaces import bytes_of
 from tinygrad_attn.ops.steps import ResetBeforeGRU, Step
 
 
@@ -20,7 +21,7 @@ class Buffers:
         self, step: type[Step], count: int, lead: tuple[int, ...], batch: int, size: int, dtype: Any
     ) -> None:
         block = (batch, size)
-        self.step, self._lead, self._count = step, lead, count
+        self.step = step
         self.states = [np.empty((*lead, count + 1, *block), dtype) for _ in range(step.states)]
         self.kept = [
             np.empty((*lead, *((units,) if units > 1 else ()), count, *block), dtype) for units in step.kept
@@ -28,6 +29,7 @@ class Buffers:
         self.scratch = (np.empty((*lead, step.gates, *block), dtype), np.empty((*lead, *block), dtype))
         self.state = [tuple(array[..., t, :, :] for array in self.states) for t in range(count + 1)]
         self.kept_at = [tuple(array[..., t, :, :] for array in self.kept) for t in range(count)]
+        self.nbytes = bytes_of(*self.states, *self.kept, *self.scratch)
 
     def start(self, *initial: np.ndarray) -> None:
         """Sets the state before the first step; what is not given is zero."""
@@ -41,15 +43,34 @@ class Gradients:
     def __init__(self, buffers: Buffers) -> None:
         step, states = buffers.step, buffers.states[0]
         *lead, after, batch, size = states.shape
-        dtype, block = states.dtype, (batch, size)
-        self.dx = np.empty((*lead, step.gates, after - 1, *block), dtype)
-        self.inner = np.empty((*lead, after - 1, *block), dtype) if step.inner else None
+        dtype, block, count = states.dtype, (batch, size), after - 1
+        self.dx = np.empty((*lead, step.gates, count, *block), dtype)
+        self.inner = np.empty((*lead, count, *block), dtype) if step.inner else None
         self.carried = tuple(np.zeros((*lead, *block), dtype) for _ in range(step.states))
         self.arriving = tuple(np.empty((*lead, *block), dtype) for _ in range(step.states))
+        self.dx_at = [self.dx[..., t, :, :] for t in range(count)]
+        self._inner_at = [None if self.inner is None else self.inner[..., t, :, :] for t in range(count)]
         self._buffers = buffers
+        self.nbytes = bytes_of(self.dx, self.inner, *self.carried, *self.arriving)
 
-    def step_back(self, t: int, w: np.ndarray) -> None:
-        """From `arriving`, the gradient for the state after step `t`, to `carried`, for the one before."""
+    def start(self) -> None:
+        """Nothing comes back from beyond the last step."""
+        for part in self.carried:
+            part[...] = 0
+
+    def step_back(self, t: int, upstream: np.ndarray, w: np.ndarray) -> None:
+        """From `carried` and `upstream`, for the state after step `t`, to `carried`, for the one before."""
+        self.arrive(upstream)
+        self.leave(t, w)
+
+    def arrive(self, upstream: np.ndarray) -> None:
+        """Sets `arriving`, the gradient for the state after a step: what was carried back, and `upstream`."""
+        np.add(self.carried[0], upstream, self.arriving[0])
+        for part, carried in zip(self.arriving[1:], self.carried[1:], strict=True):
+            part[...] = carried
+
+    def leave(self, t: int, w: np.ndarray) -> None:
+        """From `arriving`, which is overwritten, to `carried`, the gradient for the state before step `t`."""
         buffers = self._buffers
         buffers.step.backward(
             self.arriving,
@@ -57,8 +78,8 @@ class Gradients:
             buffers.state[t + 1],
             buffers.kept_at[t],
             w,
-            self.dx[..., t, :, :],
-            None if self.inner is None else self.inner[..., t, :, :],
+            self.dx_at[t],
+            self._inner_at[t],
             self.carried,
             buffers.scratch,
         )
@@ -113,10 +134,8 @@ def inner_bias(step: type[Step], b_hh: np.ndarray) -> Any:
     return b_hh.reshape(step.gates, 1, -1)[-1]
 
 
-def with_ones(x: np.ndarray) -> Any:
-    """Inputs (B, T, I), step by step and with a column of ones: (T, B, I + 1)."""
-    batch, count, width = x.shape
-    inputs = np.empty((count, batch, width + 1), x.dtype)
-    inputs[..., :-1] = x.transpose(1, 0, 2)
+def inputs_with_ones(count: int, batch: int, width: int, dtype: Any) -> np.ndarray:
+    """Room for inputs step by step, (count, B, width + 1), with a last column of ones for the biases."""
+    inputs = np.empty((count, batch, width + 1), dtype)
     inputs[..., -1] = 1
     return inputs

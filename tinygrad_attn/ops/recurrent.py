@@ -11,7 +11,7 @@ import numpy as np
 
 from tinygrad_attn.engine import Fused, fused
 from tinygrad_attn.ops import steps
-from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, with_ones
+from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, inputs_with_ones
 from tinygrad_attn.ops.elementwise import sigmoid, tanh
 from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.shapes import split
@@ -77,7 +77,8 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
     """The fused operation of a cell whose state is h alone: one step of the recurrence."""
 
     def kernel(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
-        inputs = with_ones(x[:, None])  # (1, B, I + 1)
+        inputs = inputs_with_ones(1, len(x), x.shape[1], x.dtype)
+        inputs[0, :, :-1] = x
         gates = np.matmul(inputs[0], input_weight(step, w_ih, b_ih, b_hh))
         buffers = Buffers(step, 1, (), len(h), h.shape[1], h.dtype)
         buffers.start(h)
@@ -91,8 +92,7 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
     ) -> Any:
         inputs, buffers = saved
         grads = Gradients(buffers)
-        grads.arriving[0][...] = g
-        grads.step_back(0, by_gate(w_hh, step))
+        grads.step_back(0, g, by_gate(w_hh, step))
         to_x = np.add.reduce(np.matmul(grads.dx[:, 0], by_gate(w_ih, step)), axis=0)
         return (to_x, grads.carried[0], *grads.of_direction((), inputs[0]))
 

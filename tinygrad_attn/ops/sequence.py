@@ -14,11 +14,12 @@ import numpy as np
 
 from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.engine.workers import Sharded
-from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, with_ones
+from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, inputs_with_ones
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 from tinygrad_attn.ops.shapes import concatenate, stack
-from tinygrad_attn.ops.steps import STEPS
+from tinygrad_attn.ops.spaces import bytes_of, pool
+from tinygrad_attn.ops.steps import STEPS, Step
 
 
 def step_of(cell: str, x: Any, state: tuple[Any, ...], weights: Sequence[Any]) -> tuple[Any, ...]:
@@ -62,32 +63,45 @@ def bidirectional_definition(x: Any, mask: np.ndarray, *weights: Any, cell: str)
     return concatenate([forward, backward], axis=-1)
 
 
+class _Space:
+    """The arrays of the kernel, both directions beside each other."""
+
+    def __init__(self, step: type[Step], length: int, batch: int, width: int, size: int, dtype: Any) -> None:
+        self.inputs = np.stack([inputs_with_ones(length, batch, width, dtype)] * 2)  # (2, T, B, I + 1)
+        self.gates = np.empty((2, step.gates, length, batch, size), dtype)
+        self.buffers = Buffers(step, length, (2,), batch, size, dtype)
+        self.gradients = Gradients(self.buffers)
+        self.upstream = np.empty((2, length, batch, size), dtype)
+        self.gates_at = [self.gates[:, :, t] for t in range(length)]
+        self.upstream_at = [self.upstream[:, t] for t in range(length)]
+        self.nbytes = bytes_of(self.inputs, self.gates, self.upstream)
+        self.nbytes += self.buffers.nbytes + self.gradients.nbytes
+
+
 def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) -> tuple[Any, Any]:
     step = STEPS[cell]
-    batch, length, _ = x.shape
+    batch, length, width = x.shape
     size = weights[1].shape[1]
-    held = _held(mask)
+    loan = pool.borrow(_Space, step, length, batch, width, size, x.dtype)
+    space, held = loan.space, _held(mask)
     if held is not None:
         x = np.where(mask[:, :, None], x, 0)
-    inputs = np.empty((2, length, batch, x.shape[2] + 1), x.dtype)
-    inputs[0] = with_ones(x)
-    inputs[1] = inputs[0, ::-1]
-    gates = np.empty((2, step.gates, length, batch, size), x.dtype)
+    inputs, buffers = space.inputs, space.buffers
+    inputs[0, :, :, :-1] = x.swapaxes(0, 1)
+    inputs[1, :, :, :-1] = inputs[0, ::-1, :, :-1]
     for direction in range(2):
         w_ih, _, b_ih, b_hh = weights[4 * direction : 4 * direction + 4]
-        rows = inputs[direction].reshape(length * batch, x.shape[2] + 1)
         np.matmul(
-            rows,
+            inputs[direction].reshape(length * batch, width + 1),
             input_weight(step, w_ih, b_ih, b_hh),
-            out=gates[direction].reshape(step.gates, length * batch, size),
+            out=space.gates[direction].reshape(step.gates, length * batch, size),
         )
     w = _pair(by_gate(weights[1], step), by_gate(weights[5], step))
     b = _pair(inner_bias(step, weights[3]), inner_bias(step, weights[7]))
-    buffers = Buffers(step, length, (2,), batch, size, x.dtype)
     buffers.start()
     state = buffers.state
-    for k in range(length):
-        step.forward(gates[:, :, k], state[k], w, b, state[k + 1], buffers.kept_at[k], buffers.scratch)
+    for k, gates in enumerate(space.gates_at):
+        step.forward(gates, state[k], w, b, state[k + 1], buffers.kept_at[k], buffers.scratch)
         if held is not None:
             for after, before in zip(state[k + 1], state[k], strict=True):
                 np.copyto(after, before, where=held[k])
@@ -97,7 +111,7 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
     annotations[:, :, size:] = hidden[1, ::-1].swapaxes(0, 1)
     if held is not None:
         annotations[~mask] = 0
-    return annotations, (inputs, buffers, w, held)
+    return annotations, (loan, w, held)
 
 
 def _pair(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
@@ -117,34 +131,32 @@ def _held(mask: np.ndarray) -> np.ndarray | None:
 
 def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str) -> Any:
     step = STEPS[cell]
-    inputs, buffers, w, held = saved
+    loan, w, held = saved
+    space: _Space = loan.space
     batch, length, width = x.shape
     size = weights[1].shape[1]
-    upstream = np.empty((2, length, batch, size), g.dtype)
+    upstream, grads = space.upstream, space.gradients
     upstream[0] = g[:, :, :size].swapaxes(0, 1)
     upstream[1] = g[:, ::-1, size:].swapaxes(0, 1)
     if held is not None:
         np.copyto(upstream, 0, where=held.swapaxes(0, 1))
-    grads = Gradients(buffers)
-    carried, arriving = grads.carried, grads.arriving
-    passing: list[np.ndarray] = []
+    grads.start()
     for k in reversed(range(length)):
-        np.add(carried[0], upstream[:, k], arriving[0])
-        for part, before in zip(arriving[1:], carried[1:], strict=True):
-            part[...] = before
-        if (
-            held is not None
-        ):  # past a sequence's end the gradient goes by the step, to the state that was held
-            passing = [np.where(held[k], part, 0) for part in arriving]
-            for part in arriving:
-                np.copyto(part, 0, where=held[k])
-        grads.step_back(k, w)
-        for part, passed in zip(carried, passing):  # noqa: B905 - nothing passes where nothing is held
+        grads.arrive(space.upstream_at[k])
+        if held is None:
+            grads.leave(k, w)
+            continue
+        # Past a sequence's end the gradient goes by the step, to the state that was held.
+        passing = [np.where(held[k], part, 0) for part in grads.arriving]
+        for part in grads.arriving:
+            np.copyto(part, 0, where=held[k])
+        grads.leave(k, w)
+        for part, passed in zip(grads.carried, passing, strict=True):
             part += passed
     gradients: list[Any] = []
     to_inputs: Any = 0
     for direction, order in enumerate((slice(None), slice(None, None, -1))):
-        gradients += grads.of_direction(direction, inputs[direction].reshape(length * batch, x.shape[2] + 1))
+        gradients += grads.of_direction(direction, space.inputs[direction].reshape(length * batch, width + 1))
         rows = grads.dx[direction].reshape(step.gates, length * batch, size)
         shares = np.matmul(rows, by_gate(weights[4 * direction], step))
         to_inputs = to_inputs + np.add.reduce(shares, axis=0).reshape(length, batch, width)[order]

@@ -15,11 +15,12 @@ from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.engine.workers import Sharded
 from tinygrad_attn.ops.attention import additive_scores, weighted_sum
-from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, with_ones
+from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, inputs_with_ones
 from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
-from tinygrad_attn.ops.steps import STEPS
+from tinygrad_attn.ops.spaces import bytes_of, pool
+from tinygrad_attn.ops.steps import STEPS, Step
 
 
 def bahdanau_decoder_definition(
@@ -56,6 +57,42 @@ def bahdanau_decoder_definition(
     return stack(read, axis=1)
 
 
+class _Space:
+    """The arrays of the kernel. Scores stand position by position, (T, B): what is the same for all positions
+    is added block by block."""
+
+    def __init__(
+        self,
+        step: type[Step],
+        count: int,
+        batch: int,
+        inner: int,
+        size: int,
+        length: int,
+        width: int,
+        a: int,
+        dtype: Any,
+    ) -> None:
+        self.inputs = inputs_with_ones(count, batch, inner, dtype)  # (N, B, E + 1)
+        self.gates = np.empty((step.gates, count, batch, size), dtype)
+        self.share = np.empty((step.gates, batch, size), dtype)
+        self.shares = np.empty((step.gates, batch, width), dtype)
+        self.positions = np.empty((length, batch, a), dtype)  # U_a h
+        self.hidden = np.empty((count, length, batch, a), dtype)  # tanh(W_a s + U_a h)
+        self.term = np.empty((length, batch, a), dtype)
+        self.alpha = np.empty((count, length, batch), dtype)
+        self.contexts = np.empty((count, batch, width), dtype)
+        self.upstream = np.empty((count, batch, size), dtype)
+        self.to_context = np.empty((count, batch, width), dtype)
+        self.to_scores = np.empty((count, length, batch), dtype)
+        self.to_query = np.empty((count, batch, a), dtype)
+        self.nbytes = bytes_of(*vars(self).values())
+        self.buffers = Buffers(step, count, (), batch, size, dtype)
+        self.gradients = Gradients(self.buffers)
+        self.gates_at = [self.gates[:, i] for i in range(count)]
+        self.nbytes += self.buffers.nbytes + self.gradients.nbytes
+
+
 def _kernel(
     words: np.ndarray,
     initial: np.ndarray,
@@ -69,50 +106,44 @@ def _kernel(
 ) -> tuple[Any, Any]:
     step, (w_ih, w_hh, b_ih, b_hh) = STEPS[cell], weights
     (batch, count, inner), (_, length, width), size = words.shape, annotations.shape, initial.shape[1]
-    dtype = words.dtype
-    inputs = with_ones(words)  # (N, B, E + 1)
-    gates = np.empty((step.gates, count, batch, size), dtype)  # to which each step adds the context's share
-    np.matmul(
-        inputs.reshape(count * batch, inner + 1),
+    loan = pool.borrow(_Space, step, count, batch, inner, size, length, width, len(v_a), words.dtype)
+    space: _Space = loan.space
+    buffers, contexts, share = space.buffers, space.contexts, space.share
+    space.inputs[:, :, :-1] = words.swapaxes(0, 1)
+    np.matmul(  # the words' share of the gates, to which each step adds the context's
+        space.inputs.reshape(count * batch, inner + 1),
         input_weight(step, w_ih[:, :inner], b_ih, b_hh),
-        out=gates.reshape(step.gates, count * batch, size),
+        out=space.gates.reshape(step.gates, count * batch, size),
     )
     w_c, w, b = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2), by_gate(w_hh, step), inner_bias(step, b_hh)
-    buffers = Buffers(step, count, (), batch, size, dtype)
     buffers.start(initial)
     state = buffers.state
-    # Scores stand position by position, (T, B): what is the same for all positions is added block by block.
-    positions = np.ascontiguousarray(keys.swapaxes(0, 1))  # (T, B, A)
-    hidden = np.empty((count, *positions.shape), dtype)
-    alpha = np.empty((count, length, batch), dtype)
-    contexts = np.empty((count, batch, width), dtype)
+    space.positions[...] = keys.swapaxes(0, 1)
     absent = None if mask is None else ~mask.T  # (T, B)
     if absent is not None:
         nothing = absent.all(axis=0)  # a row without any position gets weights of zero
         absent &= ~nothing
-    share = np.empty((step.gates, batch, size), dtype)
     for i in range(count):
-        tanh, scores = hidden[i], alpha[i]
-        np.add(positions, np.matmul(state[i][0], w_a.T), tanh)
+        tanh, scores, entering = space.hidden[i], space.alpha[i], space.gates_at[i]
+        np.add(space.positions, np.matmul(state[i][0], w_a.T), tanh)
         np.tanh(tanh, tanh)
         np.matmul(tanh, v_a, out=scores)
         if absent is not None:
             scores[absent] = -np.inf
-        scores -= np.maximum.reduce(scores, axis=0)
+        np.subtract(scores, np.maximum.reduce(scores, axis=0), scores)
         np.exp(scores, scores)
-        scores /= np.add.reduce(scores, axis=0)
+        np.divide(scores, np.add.reduce(scores, axis=0), scores)
         if absent is not None:
             scores[:, nothing] = 0
         np.matmul(scores.T[:, None], annotations, out=contexts[i][:, None])
         np.matmul(contexts[i], w_c, out=share)
-        entering = gates[:, i]
-        entering += share
+        np.add(entering, share, entering)
         step.forward(entering, state[i], w, b, state[i + 1], buffers.kept_at[i], buffers.scratch)
-    read = np.empty((batch, count, size + width + inner), dtype)
+    read = np.empty((batch, count, size + width + inner), words.dtype)
     read[:, :, :size] = buffers.states[0][1:].swapaxes(0, 1)
     read[:, :, size : size + width] = contexts.swapaxes(0, 1)
     read[:, :, size + width :] = words
-    return read, (inputs, hidden, alpha, contexts, buffers)
+    return read, loan
 
 
 def _vjp(
@@ -130,53 +161,43 @@ def _vjp(
     saved: Any,
 ) -> tuple[Any, ...]:
     step, (w_ih, w_hh, _, _) = STEPS[cell], weights
-    inputs, hidden, alpha, contexts, buffers = saved
-    (count, length, batch, a), size, width, inner = (
-        hidden.shape,
-        initial.shape[1],
-        contexts.shape[2],
-        words.shape[2],
-    )
-    dtype = g.dtype
+    space: _Space = saved.space
+    hidden, alpha, contexts, grads = space.hidden, space.alpha, space.contexts, space.gradients
+    to_scores, to_query, to_context, term = space.to_scores, space.to_query, space.to_context, space.term
+    (count, length, batch, a), size = hidden.shape, initial.shape[1]
+    width, inner = contexts.shape[2], words.shape[2]
     w_c, w = by_gate(w_ih, step)[:, :, inner:], by_gate(w_hh, step)
-    upstream = np.ascontiguousarray(g[:, :, :size].swapaxes(0, 1))  # (N, B, H)
-    to_context = g[:, :, size : size + width].swapaxes(0, 1).copy()  # (N, B, V), added to below
-    grads = Gradients(buffers)
-    carried, arriving = grads.carried, grads.arriving
-    to_scores, to_query = np.empty((count, length, batch), dtype), np.empty((count, batch, a), dtype)
-    squared = np.zeros((length, batch, a), dtype)  # Σ_i ē_i tanh², for the gradient of the keys
+    space.upstream[...] = g[:, :, :size].swapaxes(0, 1)
+    to_context[...] = g[:, :, size : size + width].swapaxes(0, 1)
+    squared = np.zeros((length, batch, a), g.dtype)  # Σ_i ē_i tanh², for the gradient of the keys
+    grads.start()
     for i in reversed(range(count)):
-        np.add(carried[0], upstream[i], arriving[0])
-        for part, before in zip(arriving[1:], carried[1:], strict=True):
-            part[...] = before
-        grads.step_back(i, w)
-        to_context[i] += np.add.reduce(np.matmul(grads.dx[:, i], w_c), axis=0)
-        e = to_scores[i]
-        e[...] = np.matmul(annotations, to_context[i][:, :, None])[:, :, 0].T
-        e *= alpha[i]
-        e -= alpha[i] * np.add.reduce(e, axis=0)
+        grads.step_back(i, space.upstream[i], w)
+        context, e, query = to_context[i], to_scores[i], to_query[i]
+        np.add(context, np.add.reduce(np.matmul(grads.dx_at[i], w_c, out=space.shares), axis=0), context)
+        np.multiply(np.matmul(annotations, context[:, :, None])[:, :, 0].T, alpha[i], e)
+        np.subtract(e, alpha[i] * np.add.reduce(e, axis=0), e)
         # q enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), the keys' the same without the sum.
-        term = np.multiply(hidden[i], hidden[i])
-        term *= e[:, :, None]
-        squared += term
-        query = to_query[i]
+        np.multiply(hidden[i], hidden[i], term)
+        np.multiply(term, e[:, :, None], term)
+        np.add(squared, term, squared)
         np.subtract(np.add.reduce(e, axis=0)[:, None], np.add.reduce(term, axis=0), query)
-        query *= v_a
-        np.add(carried[0], np.matmul(query, w_a), carried[0])
+        np.multiply(query, v_a, query)
+        np.add(grads.carried[0], np.matmul(query, w_a), grads.carried[0])
     to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], squared, squared)
     to_keys *= v_a
     to_annotations = np.matmul(alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))
     rows = grads.dx.reshape(step.gates, count * batch, size)
     to_words = np.add.reduce(np.matmul(rows, by_gate(w_ih, step)[:, :, :inner]), axis=0)
-    from_words, *others = grads.of_direction((), inputs.reshape(count * batch, inner + 1))
+    from_words, *others = grads.of_direction((), space.inputs.reshape(count * batch, inner + 1))
     from_contexts = np.matmul(rows.swapaxes(1, 2), contexts.reshape(-1, width)).reshape(len(w_ih), width)
     return (
         to_words.reshape(count, batch, inner).swapaxes(0, 1) + g[:, :, size + width :],
-        carried[0],
+        grads.carried[0].copy(),
         to_annotations,
         to_keys.swapaxes(0, 1),
         None,
-        np.matmul(to_query.reshape(-1, a).T, buffers.states[0][:-1].reshape(-1, size)),
+        np.matmul(to_query.reshape(-1, a).T, space.buffers.states[0][:-1].reshape(-1, size)),
         np.matmul(to_scores.reshape(-1), hidden.reshape(-1, a)),
         np.concatenate([from_words, from_contexts], axis=1),
         *others,
