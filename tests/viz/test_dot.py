@@ -125,6 +125,7 @@ def test_the_public_object_and_the_notebook() -> None:
     graph = ta.viz.graph(running_example())
     assert isinstance(graph.dot, graphviz.Digraph) and graph.dot.source.startswith("digraph")
     bundle = graph._repr_mimebundle_()
+    assert graph._repr_svg_() == bundle["image/svg+xml"]
     assert bundle["image/svg+xml"].startswith("<?xml") and "nodes" in bundle["text/plain"]
 
 
@@ -151,7 +152,7 @@ def test_without_graphviz_one_clear_error_and_the_text(
     assert not list(tmp_path.iterdir())
     graph.save(tmp_path / "x.dot")
     assert (tmp_path / "x.dot").read_text("utf-8") == graph.dot.source
-    assert "pygraphviz" in graph._repr_mimebundle_()["text/plain"]
+    assert "pygraphviz" in graph._repr_mimebundle_()["text/plain"] and graph._repr_svg_() is None
 
 
 def test_the_system_program_is_used_where_the_wheel_is_not(

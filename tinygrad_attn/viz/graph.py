@@ -143,6 +143,12 @@ class Graph:
         """
         return as_json(self, values)
 
+    def _repr_svg_(self) -> str | None:
+        try:
+            return self.svg()
+        except (render.RenderError, ImportError):
+            return None
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         try:
             return {"image/svg+xml": self.svg(), "text/plain": repr(self)}
