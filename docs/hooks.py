@@ -1,0 +1,189 @@
+"""What makes the numbers, tables, listings and figures of the pages when the site is built.
+
+A page is a Jinja template over the functions that `functions` returns. What can be computed is in no page.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from latex2mathml.converter import convert
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+
+import build_figures  # noqa: E402
+
+import tinygrad_attn as ta  # noqa: E402
+from tinygrad_attn.worked import NUMBERS, RUNNING, VECTOR, walk  # noqa: E402
+from tinygrad_attn.worked import number as worked_number  # noqa: E402
+from tinygrad_attn.worked.text import text  # noqa: E402
+
+
+def number(key: str, index: int | None = None) -> str:
+    """A worked number, computed, with the digits that the texts print; `index` counts from 1."""
+    rounded = worked_number(key).rounded()
+    return ", ".join(rounded) if index is None else rounded[index - 1]
+
+
+def numbers_table() -> str:
+    """All worked numbers: as printed in the texts, and as computed."""
+    rows = ["| | | in the texts | computed |", "|---|---|---|---|"]
+    for found in NUMBERS:
+        same = found.printed == found.rounded()
+        computed = ", ".join(found.rounded())
+        rows.append(
+            f"| {found.what} | {found.formula.replace('|', chr(92) + '|')} | {', '.join(found.printed)} "
+            f"| {computed if same else f'**{computed}**'} |"
+        )
+    return "\n".join(rows)
+
+
+def walkthrough(part: str = "", end: str = "", *, vector: bool = False) -> str:
+    """What `tinygrad-attn walkthrough` prints, or the part of it from one heading to another."""
+    lines = text(walk(VECTOR if vector else RUNNING), "", width=76).splitlines()
+    headings = [i for i, line in enumerate(lines) if line and not line.startswith(" ")]
+    first = next((i for i in headings if lines[i].startswith(part)), 0) if part else 0
+    last = next((i for i in headings if lines[i].startswith(end)), len(lines)) if end else len(lines)
+    return block("\n".join(lines[first:last]).strip("\n"))
+
+
+def block(content: str, language: str = "text") -> str:
+    """A listing."""
+    return f"```{language}\n{content}\n```"
+
+
+def source(name: str) -> str:
+    """The definition of a function, class or method, `module:qualified.name`, as it stands in the package."""
+    module, _, path = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return block(textwrap.dedent(inspect.getsource(found)).rstrip(), "python")
+
+
+def output(file: str, *arguments: str) -> str:
+    """What a script prints, run now."""
+    return block(_printed(str(DOCS.parent / file), *arguments))
+
+
+def evaluate(code: str) -> str:
+    """Code with, below it, what it prints."""
+    ready = "import numpy as np\nimport tinygrad_attn as ta\n"
+    return f"{block(code, 'python')}\n\n{block(_printed('-c', ready + code))}"
+
+
+def _printed(*arguments: str) -> str:
+    """What Python prints; RuntimeError, with its message, if it fails or warns."""
+    environment = {**os.environ, "PYTHONPATH": str(DOCS.parent), "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-W", "error", *arguments]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return done.stdout.rstrip()
+
+
+def summary(name: str) -> str:
+    """What an experiment found, as its own list."""
+    module = build_figures.example(name)
+    return "\n".join(f"- {line.strip()}" for line in module.summary(build_figures.found(name)).splitlines())
+
+
+def figure(name: str, alternative: str) -> str:
+    """The figure of an experiment."""
+    return f"![{alternative}](images/{name}.svg)"
+
+
+def combinations_table() -> str:
+    """Exact match, steps to 99 % and milliseconds per step, for every score, query and cell that was run."""
+    content = json.loads((DOCS / "data" / "combinations.json").read_text(encoding="utf-8"))
+    seconds = content.get("seconds_per_step", {})
+    rows = [
+        "| score | query | cell | copy | steps | reverse | steps | weight on the true position "
+        "| largest there | ms per step |",
+        "|---|---|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, runs in content["runs"].items():
+        cells = [*name.split()]
+        for task in ("copy", "reverse"):
+            run = runs.get(task)
+            steps = "" if run is None else str(run["steps_to_goal"] or "–")
+            cells += ["" if run is None else f"{run['exact_match']:.1%}", steps]
+        for key in ("alignment_weight", "alignment_accuracy"):
+            cells.append(" / ".join(f"{runs[task][key]:.0%}" for task in ("copy", "reverse") if task in runs))
+        cells.append(f"{seconds[name] * 1e3:.1f}" if name in seconds else "")
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def combinations_settings() -> dict[str, Any]:
+    """The settings of these runs."""
+    content: dict[str, Any] = json.loads((DOCS / "data" / "combinations.json").read_text(encoding="utf-8"))
+    return {**content["training"], "done": sum(len(runs) for runs in content["runs"].values())}
+
+
+def draw_graph() -> None:
+    """The running example as a computation graph, with values and gradients."""
+    h = ta.Tensor([x for (x,) in RUNNING.h], requires_grad=True, name="h")
+    s = ta.Tensor(RUNNING.s[0][0], requires_grad=True, name="s")
+    e = ta.tanh(s + h)
+    alpha = ta.softmax(e)
+    c = (alpha * h).sum()
+    loss = ta.cross_entropy(ta.stack([c, ta.Tensor(0.0)]), 0)
+    for tensor, name in ((e, "e"), (alpha, "α"), (c, "c"), (loss, "loss")):
+        tensor.name = name
+        tensor.retain_grad()
+    loss.backward()
+    drawn = str(ta.viz.graph(loss).svg())
+    path = DOCS / "images" / "running-example.svg"
+    if not path.exists() or path.read_text(encoding="utf-8") != drawn:
+        path.write_text(drawn, encoding="utf-8")
+
+
+def typeset(markdown: str) -> str:
+    """TeX between dollar signs as MathML, which browsers show without scripts; code is left as it is."""
+    parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", markdown, flags=re.DOTALL | re.MULTILINE)
+    for i in range(0, len(parts), 2):
+        shown = re.sub(r"\$\$(.+?)\$\$", lambda found: _math(found[1], "block"), parts[i], flags=re.DOTALL)
+        parts[i] = re.sub(r"\$([^$\n]+)\$", lambda found: _math(found[1], "inline"), shown)
+    return "".join(parts)
+
+
+def _math(tex: str, display: str) -> str:
+    return convert(" ".join(tex.split()), display=display)
+
+
+def functions() -> dict[str, Any]:
+    """What pages can call."""
+    names = (number, numbers_table, walkthrough, source, output, evaluate, summary, figure)
+    return {
+        **{function.__name__: function for function in (*names, combinations_table, combinations_settings)},
+        "found": build_figures.found,
+        "ta": ta,
+    }
+
+
+def on_pre_build(config: Any) -> None:
+    """Draw the figures."""
+    for name in build_figures.EXPERIMENTS:
+        build_figures.draw(name)
+    draw_graph()
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
+    """A page with everything computed."""
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    try:
+        return typeset(environment.from_string(markdown).render(functions()))
+    except Exception as error:
+        raise RuntimeError(f"{page.file.src_uri}: {error}") from error

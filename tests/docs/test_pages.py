@@ -1,0 +1,52 @@
+"""The pages of the documentation: what they quote is there, and measurements are those promised."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tinygrad_attn.worked import NUMBERS, number
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+QUOTED = re.compile(r'number\("([^"]+)"(?:, (\w+))?\)')
+
+
+def test_every_worked_number_stands_on_a_page_in_its_place() -> None:
+    """Beside the table of all of them, which the build makes."""
+    quoted = {key for page in PAGES for key, _ in QUOTED.findall(page.read_text(encoding="utf-8"))}
+    assert quoted == {found.key for found in NUMBERS}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_quoted_numbers_exist(page: Path) -> None:
+    for key, index in QUOTED.findall(page.read_text(encoding="utf-8")):
+        assert not index.isdigit() or 1 <= int(index) <= len(number(key).printed)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_name_files_that_exist(page: Path) -> None:
+    named = re.findall(
+        r"`((?:examples|docs|benchmarks|tests|tinygrad_attn)/[\w/.]+\.\w+)", page.read_text("utf-8")
+    )
+    assert all((DOCS.parent / name).exists() for name in named)
+
+
+def test_pages_need_nothing_from_elsewhere() -> None:
+    for file in (*PAGES, DOCS / "style.css"):
+        assert not re.search(
+            r'(src|href|url|!\[[^]]*\])\(?\s*=?\s*["(]?https?:', file.read_text(encoding="utf-8")
+        )
+
+
+def test_every_score_learns_both_tasks_with_gru_and_lstm() -> None:
+    """At least 99 % of unseen sequences exactly right, as `benchmarks/combinations.py` found."""
+    runs = json.loads((DOCS / "data" / "combinations.json").read_text(encoding="utf-8"))["runs"]
+    scores = ("additive", "dot", "scaled", "general", "concat")
+    for score, query, cell in itertools.product(scores, ("previous", "current"), ("gru", "lstm")):
+        for task in ("copy", "reverse"):
+            assert runs[f"{score} {query} {cell}"][task]["exact_match"] >= 0.99
