@@ -184,8 +184,9 @@ def jax_step(size: Size) -> Callable[[], float]:
         g = jax.tree.map(lambda a: a * jnp.minimum(1.0, 1.0 / (norm + 1e-6)), g)
         m = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, m, g)
         v = jax.tree.map(lambda a, b: 0.999 * a + 0.001 * b * b, v, g)
-        move = lambda p, m, v: p - 1e-3 * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8)  # noqa:
-        E731 return jax.tree.map(move, p, m, v), m, v, loss
+        rate, spread = 1e-3 / (1 - 0.9**t), 1 - 0.999**t
+        p = jax.tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v / spread) + 1e-8), p, m, v)
+        return p, m, v, loss
 
     zeros = jax.tree.map(jnp.zeros_like, parameters)
     state = [parameters, zeros, zeros, 0.0]
