@@ -139,6 +139,14 @@ def test_a_run_that_was_killed_between_any_two_files_is_the_run_that_was_not(
     assert count > 12  # config, vocabularies, thrice metrics, weights and checkpoint, two figures, metrics
 
 
+def test_what_a_killed_process_left_half_written_is_swept(tmp_path: Path) -> None:
+    expected = trained(tmp_path, small_model(), small_training())
+    for folder in (tmp_path, tmp_path / "checkpoint"):
+        (folder / ".tinygrad_attn-123-abcd").write_bytes(b"half")
+    resume(tmp_path, message=quiet)
+    assert what_remains(tmp_path) == expected
+
+
 def test_two_runs_are_the_same(tmp_path: Path) -> None:
     settings = small_model(dropout=0.2), small_training()
     assert trained(tmp_path / "a", *settings) == trained(tmp_path / "b", *settings)

@@ -98,6 +98,12 @@ class RunFolder:
         os.makedirs(path, exist_ok=True)
         self._write_json(_CONFIG, config.to_json())
 
+    def sweep(self) -> None:
+        """Remove the temporary files that a process left when it was killed while writing."""
+        for folder in (self.path, self.path / "checkpoint"):
+            for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
+                path.unlink(missing_ok=True)
+
     def config(self) -> RunConfig:
         """The settings of the run. Raises CheckpointError if there is none, or `config.json` is damaged."""
         content = self._read_json(_CONFIG)

@@ -108,6 +108,7 @@ class _Run:
 
     def restore(self) -> None:
         """Set everything to the last checkpoint; without one, training starts at the beginning."""
+        self.folder.sweep()
         checkpoint = self.checkpoints.load(self.message)
         if checkpoint is None:
             self.message(f"{self.folder.path}: no checkpoint yet, starting at the beginning")
