@@ -16,6 +16,7 @@ from tinygrad_attn.errors import UserError
 from tinygrad_attn.ops import cross_entropy, softmax, stack, sum, tanh
 from tinygrad_attn.tokens import BOS, EOS, SPECIAL_TOKENS
 from tinygrad_attn.train import load_run
+from tinygrad_attn.worked import RUNNING
 
 _T = TypeVar("_T")
 
@@ -95,13 +96,14 @@ def or_user_error(act: Callable[[], _T]) -> _T:
 
 
 def _running_example() -> Computation:
-    h = Tensor([0.2, 0.9, 0.1], requires_grad=True, name="h")
-    s = Tensor(0.5, requires_grad=True, name="s₀")
+    h = Tensor([number for (number,) in RUNNING.h], requires_grad=True, name="h")
+    s = Tensor(RUNNING.s[0][0], requires_grad=True, name="s₀")
     e = _called("e", tanh(s + h))
     alpha = _called("α", softmax(e))
     c = _called("c", sum(alpha * h))
     logits = _called("logits", stack([c, 0.0]))
-    return Computation(_called("loss", cross_entropy(logits, np.array(0))), ("h₁", "h₂", "h₃"), ("1",))
+    loss = _called("loss", cross_entropy(logits, np.array(RUNNING.targets[0] - 1)))
+    return Computation(loss, ("h₁", "h₂", "h₃"), ("1",))
 
 
 def _called(name: str, tensor: Tensor) -> Tensor:
