@@ -48,6 +48,8 @@ def what_remains(folder: Path) -> dict[str, Any]:
         name = str(path.relative_to(folder))
         if path.name == "metrics.jsonl":
             left[name] = [without_times(json.loads(line)) for line in path.read_text().splitlines()]
+        elif path.name == "report.html":  # its head names the folder and the time
+            left[name] = path.read_text(encoding="utf-8").partition("</header>")[2]
         elif path.parent.name == "checkpoint":
             arrays, note = unpack(path)
             left[name] = {

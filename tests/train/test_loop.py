@@ -196,8 +196,9 @@ def test_what_a_run_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     result = train(small_task(), tmp_path, small_model(), small_training(), message=quiet)
     names = {path.name for path in tmp_path.iterdir()}
     data = {"config.json", "vocab.json", "metrics.jsonl", "model.safetensors", "checkpoint"}
-    assert names == data | {"alignment.svg", "loss.svg"}
-    for name in ("alignment.svg", "loss.svg"):
+    observed = {"snapshots.jsonl", "examples.json"}
+    assert names == data | observed | {"alignment.svg", "loss.svg", "graph.svg", "report.html"}
+    for name in ("alignment.svg", "loss.svg", "graph.svg"):
         assert ElementTree.parse(tmp_path / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
     rows = result.folder.rows()
     assert [(row["event"], row["step"]) for row in rows] == [

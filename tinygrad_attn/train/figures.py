@@ -1,30 +1,61 @@
-"""The pictures of a run: how the loss fell, and where the model looks."""
+"""The pictures of a run: how the loss fell, where the model looks, how the gradient flows; and its page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tinygrad_attn.data import Dataset, Split
+from tinygrad_attn.files import write_atomically
 from tinygrad_attn.nn import Seq2Seq
 from tinygrad_attn.train.folder import RunFolder
+from tinygrad_attn.train.observation import drawn, examples
 from tinygrad_attn.train.prediction import Predictor
 from tinygrad_attn.viz.curves import curves
 from tinygrad_attn.viz.heatmap import heatmap
+from tinygrad_attn.viz.render import RenderError
+from tinygrad_attn.viz.report.page import page
+from tinygrad_attn.viz.report.read import RunData
 
 SHOWN_LENGTH = 10
 """The example that is drawn has a source of this length, or the nearest there is."""
 
 
 def write_figures(
-    folder: RunFolder, data: Dataset, model: Seq2Seq, rows: Sequence[Mapping[str, Any]]
+    folder: RunFolder,
+    data: Dataset,
+    model: Seq2Seq,
+    rows: Sequence[Mapping[str, Any]],
+    snapshots: Sequence[Mapping[str, Any]],
+    message: Callable[[str], None],
 ) -> None:
-    """Write `loss.svg` and `alignment.svg`."""
+    """Write `loss.svg`, `alignment.svg`, `graph.svg`, `examples.json` and `report.html`.
+
+    Args:
+        folder: of the run.
+        data: what it was trained on.
+        model: with the best weights.
+        rows: the figures, with those of the test at the end.
+        snapshots: what was kept of a few examples during training.
+        message: told which picture cannot be drawn here, and why.
+    """
     curves(rows).save(folder.path / "loss.svg")
     source = data.test.sources[example_of_length(data.test, SHOWN_LENGTH)]
     found = Predictor(model, data.source_vocabulary, data.target_vocabulary).predict(source)
     if found.tokens:
         heatmap(found.weights, source, found.tokens).save(folder.path / "alignment.svg")
+    try:
+        drawn(model, data).save(folder.path / "graph.svg")
+    except (RenderError, ImportError) as error:
+        message(f"{folder.path / 'graph.svg'}: not written; {error}")
+    observed = examples(model, data, rows[-1].get("best_step", rows[-1]["step"]))
+    folder.write_examples(observed)
+    try:
+        name = folder.path.resolve().name
+        text = page(RunData(name, folder.config().to_json(), rows, snapshots, observed))
+        write_atomically(folder.path / "report.html", text)
+    except ImportError as error:
+        message(f"{folder.path / 'report.html'}: not written; {error}")
 
 
 def example_of_length(split: Split, length: int) -> int:

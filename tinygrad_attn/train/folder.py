@@ -33,6 +33,8 @@ _CONFIG = "config.json"
 _CONTENT = (
     "vocab.json",
     "metrics.jsonl",
+    "snapshots.jsonl",
+    "examples.json",
     "model.safetensors",
     "checkpoint",
     "alignment.svg",
@@ -154,20 +156,38 @@ class RunFolder:
 
     def write_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write `metrics.jsonl`, one JSON object a line."""
-        lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
-        write_atomically(self.path / "metrics.jsonl", "".join(lines))
+        self._write_lines("metrics.jsonl", rows)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of `metrics.jsonl`; none if it is not there yet."""
-        path = self.path / "metrics.jsonl"
+        return self._read_lines("metrics.jsonl", "event", "step")
+
+    def write_snapshots(self, snapshots: Sequence[Mapping[str, Any]]) -> None:
+        """Write `snapshots.jsonl`: how the gradient of a few examples flowed in the course of training."""
+        self._write_lines("snapshots.jsonl", snapshots)
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """What `snapshots.jsonl` holds; nothing if it is not there yet."""
+        return self._read_lines("snapshots.jsonl", "step", "flows")
+
+    def write_examples(self, examples: Mapping[str, Any]) -> None:
+        """Write `examples.json`: what the trained model makes of a few examples."""
+        write_atomically(self.path / "examples.json", json.dumps(examples, allow_nan=False) + "\n")
+
+    def _write_lines(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
+        write_atomically(self.path / name, "".join(lines))
+
+    def _read_lines(self, name: str, *keys: str) -> list[dict[str, Any]]:
+        path = self.path / name
         try:
             rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path}: damaged or unreadable ({error})") from error
-        if not all(isinstance(row, dict) and {"event", "step"} <= set(row) for row in rows):
-            raise CheckpointError(f"{path}: a row without event or step")
+        if not all(isinstance(row, dict) and set(keys) <= set(row) for row in rows):
+            raise CheckpointError(f"{path}: a row without {' or '.join(keys)}")
         return rows
 
     def _is_run(self) -> bool:

@@ -20,6 +20,7 @@ from tinygrad_attn.train.figures import write_figures
 from tinygrad_attn.train.folder import RunConfig, RunFolder
 from tinygrad_attn.train.guard import Interruption, workers
 from tinygrad_attn.train.learner import Learner, Window, diverged
+from tinygrad_attn.train.observation import is_due, snapshot
 from tinygrad_attn.train.progress import ProgressBar
 from tinygrad_attn.train.schedule import learning_rate, progress_at
 
@@ -103,6 +104,7 @@ class _Run:
         self.task = data.name if isinstance(data, Task) else None
         self.development = first_sequences(data.development, config.training.development)
         self.rows: list[dict[str, Any]] = []
+        self.snapshots: list[dict[str, Any]] = []
         self.clock = _Clock(0.0)
         self.saved_at = 0.0
 
@@ -125,6 +127,7 @@ class _Run:
             self.folder.write_weights(self.learner.best, progress.best_step)
         # Rows that were written after the checkpoint will be written again.
         self.rows = [row for row in self.folder.rows() if row["step"] <= progress.step]
+        self.snapshots = [kept for kept in self.folder.snapshots() if kept["step"] <= progress.step]
         if progress.finished:
             self.message(f"{self.folder.path}: training has ended, there is nothing to go on with")
         else:
@@ -147,6 +150,8 @@ class _Run:
         self.clock = _Clock(progress.seconds)
         self.saved_at = self.clock.seconds()
         bar = ProgressBar(self.data.name, shown)
+        if progress.step == 0:
+            self.snapshots = [snapshot(learner.model, self.data, 0)]
         try:
             while not progress.finished:
                 # The rate is that of the middle of the step: a warm-up does not begin with a rate of 0.
@@ -165,6 +170,8 @@ class _Run:
     def _after_step(self, ended: bool, bar: ProgressBar) -> None:
         """What is due after a step: a row of figures, an evaluation, a checkpoint, the end."""
         settings, progress = self.settings, self.learner.progress
+        if is_due(progress.step):
+            self.snapshots.append(snapshot(self.learner.model, self.data, progress.step))
         if ended or progress.step % settings.log_every == 0:
             self._note("train", self.learner.window.row(), lr=self.learner.optimiser.lr)
             self.learner.window = Window()
@@ -207,11 +214,11 @@ class _Run:
         progress, started = self.learner.progress, time.perf_counter()
         found = evaluate(self.learner.model, self.data.test, task=self.task, after_batch=stop_if_requested)
         times = {"train_seconds": progress.seconds, "test_seconds": time.perf_counter() - started}
-        write_figures(self.folder, self.data, self.learner.model, self.rows)
         self.rows.append(
             {"event": "test", "step": progress.step, "best_step": progress.best_step, **found.row(), **times}
         )
-        self.folder.write_rows(self.rows)
+        write_figures(self.folder, self.data, self.learner.model, self.rows, self.snapshots, self.message)
+        self.folder.write_rows(self.rows)  # last: with the row of the test the run is complete
         return self.rows[-1]
 
     def _note(self, event: str, figures: Mapping[str, Any], **others: Any) -> None:
@@ -220,9 +227,10 @@ class _Run:
         self.rows.append({"event": event, "step": step, **figures, **others, "seconds": seconds})
 
     def _save(self) -> None:
-        """Write the metrics, then a checkpoint, so that no checkpoint is ahead of them."""
+        """Write the metrics and snapshots, then a checkpoint, so that no checkpoint is ahead of them."""
         self.saved_at = self.learner.progress.seconds = self.clock.seconds()
         self.folder.write_rows(self.rows)
+        self.folder.write_snapshots(self.snapshots)
         self.checkpoints.save(self.learner.checkpoint())
 
     def _stop(self) -> None:

@@ -6,6 +6,7 @@ from tinygrad_attn.viz.gradient import gradient_flow
 from tinygrad_attn.viz.graph import Graph, graph
 from tinygrad_attn.viz.heatmap import heatmap
 from tinygrad_attn.viz.render import RenderError
+from tinygrad_attn.viz.report import report
 from tinygrad_attn.viz.terminal import draw_alignment
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "gradient_flow",
     "graph",
     "heatmap",
+    "report",
 ]

@@ -1,0 +1,122 @@
+"""What a run keeps of a few examples, for its page: where the model looks, and how the gradient flows."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import tinygrad_attn
+from tinygrad_attn.data import Batch, Dataset, Split, Tokens
+from tinygrad_attn.engine import Tensor
+from tinygrad_attn.nn import Seq2Seq
+from tinygrad_attn.tokens import EOS, SPECIAL_TOKENS
+from tinygrad_attn.train.prediction import Predictor
+from tinygrad_attn.viz import gradient_flow
+from tinygrad_attn.viz.graph import Graph, graph
+from tinygrad_attn.viz.labels import shown
+from tinygrad_attn.viz.report.data import flow_data, graph_data, plain
+
+FORMAT = "tinygrad_attn examples 1"
+_LENGTHS = (5, 9)  # of the sources whose gradient flow is kept; the first is drawn as a graph
+_PREDICTIONS = 24
+
+
+def is_due(step: int) -> bool:
+    """Whether a snapshot is taken after `step`: 0, 10, 20, 50, 100, 200, 500, 1000, ..."""
+    return step == 0 or (step >= 10 and str(step).rstrip("0") in ("1", "2", "5"))
+
+
+def snapshot(model: Seq2Seq, data: Dataset, step: int) -> dict[str, Any]:
+    """The gradient flow of a few fixed examples of the development set, for a line of `snapshots.jsonl`.
+
+    It leaves the model, its mode and its random state as they were, and no gradients.
+    """
+    return {"step": step, "flows": _flows(model, data)}
+
+
+def examples(model: Seq2Seq, data: Dataset, step: int) -> dict[str, Any]:
+    """What `examples.json` holds of the model with the weights after `step`."""
+    split = data.test
+    places = sorted(range(min(len(split), 1000)), key=lambda place: (len(split.sources[place]), place))
+    some = [places[i] for i in np.linspace(0, len(places) - 1, min(_PREDICTIONS, len(places))).astype(int)]
+    predictor = Predictor(model, data.source_vocabulary, data.target_vocabulary)
+    source, target = _observed(data.development)[0]
+    return {
+        "format": FORMAT,
+        "step": step,
+        "versions": {
+            "tinygrad_attn": tinygrad_attn.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "platform": f"{platform.system()} {platform.machine()}",
+        },
+        "predictions": [
+            _prediction(predictor, split, place) for place in dict.fromkeys(some) if split.sources[place]
+        ],
+        "flows": _flows(model, data),
+        "graph": graph_data(drawn(model, data), _shown(source), [*_shown(target), SPECIAL_TOKENS[EOS]]),
+    }
+
+
+def drawn(model: Seq2Seq, data: Dataset) -> Graph:
+    """The graph of a training step on one short example of the development set."""
+    loss = _passed(model, data, *_observed(data.development)[0])
+    picture = graph(loss)
+    model.zero_grad()
+    return picture
+
+
+def _flows(model: Seq2Seq, data: Dataset) -> list[dict[str, Any]]:
+    found = []
+    for source, target in _observed(data.development):
+        flow = gradient_flow(_passed(model, data, source, target))
+        found.append(flow_data(flow, _shown(source), [*_shown(target), SPECIAL_TOKENS[EOS]]))
+        model.zero_grad()
+    return found
+
+
+def _observed(split: Split) -> list[tuple[Tokens, Tokens]]:
+    """Source and first reference of a few examples, of lengths near the wanted ones."""
+    places: list[int] = []
+    for length in _LENGTHS:
+        left = [place for place in range(len(split)) if place not in places]
+        if left:
+            places.append(min(left, key=lambda place: (abs(len(split.sources[place]) - length), place)))
+    return [(split.sources[place], split.references[place][0]) for place in places]
+
+
+def _passed(model: Seq2Seq, data: Dataset, source: Tokens, target: Tokens) -> Tensor:
+    """The loss on one example, gone forward and back, without dropout."""
+    ids, wanted = data.source_vocabulary.encode(source), data.target_vocabulary.encode(target)
+    lengths = np.array([len(ids)]), np.array([len(wanted)])
+    batch = Batch.from_padded(ids[None], lengths[0], wanted[None], lengths[1], np.zeros(1, np.int64))
+    training = model.training
+    model.eval()
+    try:
+        with np.errstate(all="ignore"):
+            model.zero_grad()
+            loss = model.loss(batch)
+            loss.backward()
+    finally:
+        model.train(training)
+    return loss
+
+
+def _prediction(predictor: Predictor, split: Split, place: int) -> dict[str, Any]:
+    found = predictor.predict(split.sources[place])
+    references = split.references[place]
+    return {
+        "source": _shown(found.source),
+        "tokens": _shown(found.tokens),
+        "reference": _shown(references[0]),
+        "right": found.tokens in references,
+        "weights": plain(found.weights),
+        "log_probability": plain(found.log_probability),
+    }
+
+
+def _shown(tokens: Sequence[str]) -> list[str]:
+    return list(map(shown, tokens))
