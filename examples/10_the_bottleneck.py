@@ -1,9 +1,9 @@
 """The bottleneck: one summary of the source against a look at all of it, by the length of the sequence.
 
-Two models reverse digits. They have the same number of parameters, the same data and the same number of
-steps. The decoder of one reads the annotation of the last word at every step, that of the other a mixture of
-all annotations, weighted by dot products, which have no parameters. Several seeds, each with other
-initial values and data.
+Models reverse digits. They have the same number of parameters, the same data and the same number of steps.
+The decoder of the first reads the annotation of the last word at every step, that of the others a mixture of
+all annotations, weighted by dot products, which have no parameters, plain and scaled. Several seeds, each
+with other initial values and data.
 
     python examples/10_the_bottleneck.py --figure bottleneck.svg          (a few minutes)
 """
@@ -19,8 +19,8 @@ from tinygrad_attn.data import Task
 from tinygrad_attn.viz.picture import new_picture, settings
 
 LENGTHS = (1, 2, 4, 6, 8, 10, 12, 15, 20, 25, 30, 35, 40)
-KINDS = {"fixed context": "none", "attention": "dot"}
-COLOURS = {"fixed context": "#6b7280", "attention": "#c2410c"}
+KINDS = {"fixed context": "none", "attention": "dot", "attention, scaled": "scaled"}
+COLOURS = {"fixed context": "#6b7280", "attention": "#c2410c", "attention, scaled": "#1d4ed8"}
 
 
 def train(attention, seed, steps, lr=4e-3):
