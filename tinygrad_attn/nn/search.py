@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tinygrad_attn.engine import Tensor, no_grad
+from tinygrad_attn.engine.modes import changed_mode, thread
+from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.nn.cells import State
 from tinygrad_attn.nn.checks import check_sizes
 from tinygrad_attn.nn.decoder import DecoderState, Memory
@@ -14,6 +19,10 @@ from tinygrad_attn.tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from tinygrad_attn.nn.seq2seq import Seq2Seq
+
+
+LEAST_SENTENCES = 64
+"""Fewer than these are not worth a worker's while."""
 
 
 class Decoded(NamedTuple):
@@ -41,7 +50,11 @@ def greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decode
     PAD and BOS are never chosen. A sentence that has ended leaves the batch.
     """
     check_sizes("greedy", max_length=max_length)
-    with no_grad(), _evaluating(model):
+    return _shared(model, source, lengths, lambda part, its: _greedy(model, part, its, max_length))
+
+
+def _greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decoded:
+    with no_grad():
         encoding = model.encode(source, lengths)
         memory, state = model.decoder.memory(encoding), model.decoder.initial_state(encoding)
         batch, length = encoding.annotations.shape[:2]
@@ -80,7 +93,14 @@ def beam_search(
     check_sizes("beam_search", max_length=max_length, beam_size=beam_size)
     if not np.isfinite(length_penalty):
         raise ValueError(f"beam_search: length_penalty is {length_penalty}, expected a finite number")
-    with no_grad(), _evaluating(model):
+    settings = (max_length, beam_size, length_penalty)
+    return _shared(model, source, lengths, lambda part, its: _beam_search(model, part, its, *settings))
+
+
+def _beam_search(
+    model: Seq2Seq, source: Any, lengths: Any, max_length: int, beam_size: int, length_penalty: float
+) -> Decoded:
+    with no_grad():
         encoding = model.encode(source, lengths)
         batch, length = encoding.annotations.shape[:2]
         rows = np.repeat(np.arange(batch), beam_size)
@@ -122,12 +142,7 @@ def beam_search(
             tokens[:, :, i] = chosen
             weights[:, :, i] = attended[at, parent]
             score = value
-            going = np.array(
-                [
-                    best.may_improve(s, v, beam_size)
-                    for s, v in zip(sentences.tolist(), score[:, 0].tolist(), strict=True)
-                ]
-            )
+            going = best.may_improve(sentences, score[:, 0], beam_size)
             if i + 1 == max_length or not going.any():
                 if i + 1 == max_length:
                     for row in np.flatnonzero(going):
@@ -166,13 +181,48 @@ class _Best:
             self.weights[sentence] = 0
             self.weights[sentence, : len(tokens)] = weights
 
-    def may_improve(self, sentence: int, best_open: float, beam_size: int) -> bool:
-        """Whether an open candidate could still win; sure without a penalty, as probabilities only fall."""
-        if not np.isfinite(best_open):
-            return False
-        if self._penalty == 0:
-            return bool(best_open > self.total[sentence])
-        return bool(self._ended[sentence] < beam_size)
+    def may_improve(self, sentences: np.ndarray, best_open: np.ndarray, beam_size: int) -> Any:
+        """Whether an open candidate of each sentence could still win, with the best that is open.
+
+        Without a penalty that is sure, as probabilities only fall.
+        """
+        improves = (
+            best_open > self.total[sentences] if self._penalty == 0 else self._ended[sentences] < beam_size
+        )
+        return improves & np.isfinite(best_open)
+
+
+def _shared(model: Seq2Seq, source: Any, lengths: Any, decode: Callable[[Any, Any], Decoded]) -> Decoded:
+    """`decode` in evaluation mode; where there are workers, each takes a part of the sentences."""
+    workers, source = thread.mode.workers, np.asarray(value_of(source))
+    lengths = None if lengths is None else np.asarray(value_of(lengths))
+    count = 1
+    if workers is not None and (lengths is None or lengths.shape == source.shape[:1]):
+        count = min(workers.count, len(source) // LEAST_SENTENCES if source.ndim == 2 else 1)
+    with _evaluating(model), changed_mode(workers=None):
+        if workers is None or count < 2:
+            return decode(source, lengths)
+        bounds = [len(source) * i // count for i in range(count + 1)]
+        parts = [slice(start, stop) for start, stop in pairwise(bounds)]
+        return _joined(
+            workers.run([partial(decode, source[p], None if lengths is None else lengths[p]) for p in parts])
+        )
+
+
+def _joined(parts: Sequence[Decoded]) -> Decoded:
+    """The parts one below the other, filled up to the longest."""
+    longest = max(part.tokens.shape[1] for part in parts)
+    tokens = [
+        np.pad(part.tokens, ((0, 0), (0, longest - part.tokens.shape[1])), constant_values=PAD)
+        for part in parts
+    ]
+    weights = [np.pad(part.weights, ((0, 0), (0, longest - part.weights.shape[1]), (0, 0))) for part in parts]
+    return Decoded(
+        np.concatenate(tokens),
+        np.concatenate([part.lengths for part in parts]),
+        np.concatenate([part.log_probabilities for part in parts]),
+        np.concatenate(weights),
+    )
 
 
 class _evaluating:  # noqa: N801 - a context manager, named as its use reads

@@ -16,7 +16,10 @@ from tinygrad_attn.engine.tensor import value_of
 
 
 def _sigmoid(x: Any) -> Any:
-    e = np.exp(np.where(np.real(x) < 0, x, np.negative(x)))  # at most 1, so nothing overflows
+    if not _is_complex(x):
+        with np.errstate(over="ignore"):  # 1 / infinity is the zero that is meant
+            return 1 / (1 + np.exp(x * -1.0))
+    e = np.exp(np.where(np.real(x) < 0, x, np.negative(x)))  # at most 1: complex infinities do not divide
     return np.where(np.real(x) < 0, e, 1) / (1 + e)
 
 

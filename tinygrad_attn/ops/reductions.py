@@ -59,6 +59,11 @@ def _extreme_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bo
     return _restored(g, x, axis) * share.astype(real.dtype, copy=False)
 
 
+def _size(x: Any, axis: tuple[int, ...]) -> int:
+    """How many entries a reduction over `axis` takes together."""
+    return math.prod(x.shape[i] for i in axis)
+
+
 def _norm(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     return np.sqrt(_total(x * x, axis=axis, keepdims=keepdims))
 
@@ -91,6 +96,11 @@ _sum = Primitive(
     lambda x, *, axis, keepdims: _total(x, axis=axis, keepdims=keepdims),
     lambda g, y, x, *, axis, keepdims: broadcast_to(_restored(g, x, axis), shape=x.shape),
 )
+_mean = Primitive(
+    "mean",
+    lambda x, *, axis, keepdims: _total(x, axis=axis, keepdims=keepdims) / _size(x, axis),
+    lambda g, y, x, *, axis, keepdims: broadcast_to(_restored(g / _size(x, axis), x, axis), shape=x.shape),
+)
 _max = Primitive("max", _extreme(np.max), _extreme_rule)
 _min = Primitive("min", _extreme(np.min), _extreme_rule)
 _norm_over = Primitive("norm", _norm, _norm_rule)
@@ -119,7 +129,7 @@ def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The mean over `axis`."""
-    return sum(x, axis, keepdims) / _count("mean", x, axis)
+    return _reduce(_mean, x, axis, keepdims)
 
 
 def max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
