@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tinygrad_attn import __version__
-from tinygrad_attn.cli import bench, check, flow, graph, heatmap, predict, train, walkthrough
+from tinygrad_attn.cli import bench, check, flow, graph, heatmap, predict, report, train, walkthrough
 from tinygrad_attn.cli.parser import CHECK_FAILED, INTERRUPTED, OK, WRONG_USE, Parser, say
 from tinygrad_attn.errors import UserError
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="tinygrad-attn", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"tinygrad-attn {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    for module in (train, predict, check, graph, flow, heatmap, walkthrough, bench):
+    for module in (train, predict, check, graph, flow, heatmap, report, walkthrough, bench):
         module.add_parser(commands)
     _never_fail_to_encode()
     try:

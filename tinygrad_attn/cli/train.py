@@ -165,6 +165,9 @@ def _print_result(result: Result) -> None:
         if found.tokens:
             print(draw(found))
     print(f"\nrun folder: {result.folder.path}")
+    page = result.folder.path / "report.html"
+    if page.exists():
+        print(f"page to explore: {page}")
 
 
 def _add_settings(group: Any, kind: type[ModelConfig] | type[TrainingConfig]) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 import tinygrad_attn
-from tinygrad_attn.data import Batch, Dataset, Split, Tokens
+from tinygrad_attn.data import Batch, Dataset, Split, Tokens, from_description
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.nn import Seq2Seq
 from tinygrad_attn.tokens import EOS, SPECIAL_TOKENS
-from tinygrad_attn.train.prediction import Predictor
+from tinygrad_attn.train.folder import RunFolder
+from tinygrad_attn.train.prediction import Predictor, load_run
 from tinygrad_attn.viz import gradient_flow
 from tinygrad_attn.viz.graph import Graph, graph
 from tinygrad_attn.viz.labels import shown
@@ -59,6 +60,16 @@ def examples(model: Seq2Seq, data: Dataset, step: int) -> dict[str, Any]:
         "flows": _flows(model, data),
         "graph": graph_data(drawn(model, data), _shown(source), [*_shown(target), SPECIAL_TOKENS[EOS]]),
     }
+
+
+def observe(folder: RunFolder) -> None:
+    """Write `examples.json` anew, from the best weights there are.
+
+    Raises CheckpointError if there are none yet or a file is damaged, DataError if the data are gone.
+    """
+    model = load_run(folder.path)[0].model
+    best = [row["step"] for row in folder.rows() if row.get("best")]
+    folder.write_examples(examples(model, from_description(folder.config().data), max(best, default=0)))
 
 
 def drawn(model: Seq2Seq, data: Dataset) -> Graph:

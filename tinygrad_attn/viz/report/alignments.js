@@ -52,6 +52,8 @@ function drawAlignments(place, examples) {
         strip.forEach((span, j) => span.style.setProperty("--lit", size(weights[i][j]).toFixed(3)));
       },
     });
+    const [item, top] = [items[index], list.scrollTop];
+    if (item.offsetTop < top || item.offsetTop + item.offsetHeight > top + list.clientHeight) list.scrollTop = item.offsetTop - list.clientHeight / 3;
     fill(main,
       html("div", { class: "strip", "aria-label": "Source words, by their weight" }, strip),
       says,

@@ -154,7 +154,7 @@ function drawFlow(place, snapshots, examples) {
   function details() {
     const here = flow();
     fill(right,
-      html("h3", {}, `Through step ${now.step}, `, word(here.target[now.step - 1])),
+      html("h3", {}, `Through step ${now.step}: `, word(here.target[now.step - 1])),
       flowDrawing(here, now.step), flowTable(here, now.step));
     const parts = Object.keys(here.s).filter((part) => part !== "whole");
     fill(low,

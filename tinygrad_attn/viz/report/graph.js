@@ -14,12 +14,12 @@ function arrayTable(array, name) {
   const flat = [array.data].flat(8);
   const last = Array.isArray(array.data) ? array.shape[array.shape.length - 1] : 1;
   const wrapped = array.shape.length < 2 || flat.length === last;
-  const columns = wrapped ? Math.min(last, 4) : last;
+  const columns = wrapped ? Math.min(last, 5) : last;
   const most = largest(flat);
   const rows = [];
   for (let i = 0; i < flat.length; i += columns || 1) {
     rows.push(html("tr", {}, flat.slice(i, i + columns).map((value) => {
-      const cell = html("td", { "data-value": value }, show(value, 4));
+      const cell = html("td", { "data-value": value, title: show(value, 5) }, show(value));
       paint(cell, value, most, true);
       return cell;
     })));
@@ -64,7 +64,8 @@ function drawGraph(place, data) {
   const mostInBoxes = largest(data.boxes.map((box) => box.gradient?.norm));
   const steps = [...scopes].filter(([, scope]) => isNumbered(scope[scope.length - 1])).map(([key]) => key);
 
-  const folded = new Set(data.boxes.length > 70 ? steps : []);
+  // The first two steps show how one leads to the next; the others open when they are wanted.
+  const folded = new Set(steps.filter((key) => Number(/\d+$/.exec(key)[0]) > 2));
   let withWeights = false, chosen = null, found = new Set(), layout = null, view = { x: 0, y: 0, k: 1 };
 
   // The drawing, and how it is moved.
@@ -111,7 +112,7 @@ function drawGraph(place, data) {
     const seen = data.boxes.filter((box) => withWeights || !isWeight(box));
     const sized = seen.map((box) => ({
       id: box.id, scope: box.scope, height: 42,
-      width: Math.max(56, 16 + Math.max(9 * [...short(box.label, 22)].length, 5.8 * [...short(subtitle(box), 26)].length)),
+      width: Math.max(56, 18 + Math.max(9 * [...short(box.label, 22)].length, 6.2 * [...short(subtitle(box), 26)].length)),
     }));
     const ids = new Set(seen.map((box) => box.id));
     const lines = data.lines.filter((line) => ids.has(line.source) && ids.has(line.target));
@@ -162,7 +163,7 @@ function drawGraph(place, data) {
         onclick: () => (box ? choose(item.id) : fold(item.scope)),
       },
       svg("rect", { width: item.width, height: item.height, rx: box ? 6 : 10 }),
-      shade ? svg("rect", { class: "shade", x: 5, y: item.height - 5, width: (item.width - 10) * shade, height: 2, rx: 1 }) : null,
+      shade ? svg("rect", { class: "shade", width: item.width, height: item.height, rx: 6, opacity: (0.32 * shade).toFixed(3) }) : null,
       svg("text", { class: "name", x: item.width / 2, y: 18, "text-anchor": "middle" }, box ? short(name, 22) : `▸ ${name}`),
       svg("text", { class: "below", x: item.width / 2, y: 32, "text-anchor": "middle" }, below));
       nodes.set(item.id, { element, item });

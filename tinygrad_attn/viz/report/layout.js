@@ -2,7 +2,7 @@
 // scope around it: so nothing overlaps, whatever is folded. Steps that follow one another go to the right,
 // everything else goes down.
 
-const GAP = { box: 26, layer: 38, step: 46, frame: 14, title: 26 };
+const GAP = { box: 22, layer: 36, step: 40, frame: 14, title: 24 };
 
 const scopeKey = (scope) => scope.join("\u0000");
 
@@ -114,14 +114,15 @@ function inSteps(children, steps, links) {
   const indent = early.length ? before.width + GAP.step : 0;
   let width = 0, height = 0;
   for (const row of groups.values()) {
+    const tall = Math.max(...row.map((step) => step.height));
     let at = indent;
     for (const step of row.sort((a, b) => a.order - b.order)) {
       x.set(step, at);
-      y.set(step, height);
+      y.set(step, height + (step.folded ? (tall - step.height) / 2 : 0));
       at += step.width + GAP.step;
     }
     width = Math.max(width, at - GAP.step);
-    height += Math.max(...row.map((step) => step.height)) + GAP.layer;
+    height += tall + GAP.layer;
   }
   height -= GAP.layer;
   put(early, before, 0, Math.max(0, (height - before.height) / 2));

@@ -1,0 +1,42 @@
+"""`tinygrad-attn report`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tinygrad_attn.cli.parser import OK, say
+from tinygrad_attn.errors import UserError
+from tinygrad_attn.train import RunFolder
+from tinygrad_attn.train.observation import observe
+from tinygrad_attn.viz import report
+
+_DESCRIPTION = """\
+Write the page of a run: one file for a browser, without a network, with the curves, the alignments of test
+examples, how the gradient flows through the decoder in the course of training, and the graph of a training
+step to follow it through. Training writes it when it ends; this command makes it anew, also of a run that
+has not ended.
+
+  tinygrad-attn report runs/reverse
+  tinygrad-attn report runs/reverse --out lecture.html
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser("report", help="write the page of a run", description=_DESCRIPTION)
+    parser.set_defaults(run=run)
+    parser.add_argument("folder", metavar="FOLDER", help="a run folder")
+    parser.add_argument("--out", metavar="FILE", help="the page (default: report.html in the folder)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Observe the best weights, write the page, and say where it is."""
+    folder = RunFolder(arguments.folder)
+    folder.config()  # wrong folders end here
+    try:
+        observe(folder)
+    except UserError as error:  # no weights yet, or the data are gone: the page shows what there is
+        say(f"examples are left as they were: {error}")
+    print(report(folder.path, arguments.out))
+    return OK
