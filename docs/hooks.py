@@ -117,7 +117,7 @@ def combinations_table() -> str:
         cells = [*name.split()]
         for task in ("copy", "reverse"):
             run = runs.get(task)
-            steps = "" if run is None else str(run["steps_to_goal"] or "–")
+            steps = "" if run is None else str(run["steps_to_goal"] or f"over {run['budget']}")
             cells += ["" if run is None else f"{run['exact_match']:.1%}", steps]
         for key in ("alignment_weight", "alignment_accuracy"):
             cells.append(" / ".join(f"{runs[task][key]:.0%}" for task in ("copy", "reverse") if task in runs))
@@ -129,7 +129,9 @@ def combinations_table() -> str:
 def combinations_settings() -> dict[str, Any]:
     """The settings of these runs."""
     content: dict[str, Any] = json.loads((DOCS / "data" / "combinations.json").read_text(encoding="utf-8"))
-    return {**content["training"], "done": sum(len(runs) for runs in content["runs"].values())}
+    budgets = sorted({run["budget"] for runs in content["runs"].values() for run in runs.values()})
+    done = sum(len(runs) for runs in content["runs"].values())
+    return {**content["training"], "budgets": " or ".join(f"{steps:,}" for steps in budgets), "done": done}
 
 
 def draw_graph() -> None:
