@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 
 LEAST_EXACT_MATCH = 0.995
 MOST_TRAIN_SECONDS = 60.0
-FIGURES = ("alignment.svg", "loss.svg")
+FIGURES = ("alignment.svg", "loss.svg", "graph.svg")
+PAGE, MOST_PAGE_BYTES = "report.html", 3_000_000
 
 
 def last_test_row(metrics: Path) -> dict[str, Any]:
@@ -47,6 +48,13 @@ def faults(run: Path) -> list[str]:
         else:
             if root.tag != "{http://www.w3.org/2000/svg}svg":
                 found.append(f"{run / name}: the root element is {root.tag}, expected an SVG")
+    try:
+        size = (run / PAGE).stat().st_size
+    except OSError as error:
+        found.append(f"{run / PAGE}: {error}")
+    else:
+        if not 0 < size < MOST_PAGE_BYTES:
+            found.append(f"{run / PAGE} has {size:,} bytes, expected fewer than {MOST_PAGE_BYTES:,}")
     return found
 
 

@@ -46,7 +46,7 @@ function drawAlignments(place, examples) {
           html("span", { class: "formula" },
             html("b", {}, `c${subscript(i + 1)}`), " = ",
             terms.flatMap(([weight, j], k) => [k ? " + " : null, `${show(weight)} h${subscript(j + 1)}`]),
-            terms.length < order.length ? " + …" : null),
+            order.slice(terms.length).some(([weight]) => weight >= 0.0005) ? " + …" : null),
           html("span", {}, word(tokens[i]), " looked at ", word(source[order[0][1]]), `, α = ${show(order[0][0], 5)}`),
         );
         strip.forEach((span, j) => span.style.setProperty("--lit", size(weights[i][j]).toFixed(3)));

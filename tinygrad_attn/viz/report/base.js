@@ -30,6 +30,9 @@ const svg = (tag, attributes, ...children) => make(SVG, tag, attributes, ...chil
 /** A word of the data: kept apart from the direction of the text around it. */
 const word = (text) => html("bdi", { class: "word" }, text);
 
+/** Text of at most so many characters. */
+const shorten = (text, length) => ([...text].length > length ? `${[...text].slice(0, length - 1).join("")}…` : text);
+
 /** A number to so many significant digits; what is not finite comes as a string. */
 function show(x, digits = 3) {
   if (x === null || x === undefined) return "–";

@@ -19,6 +19,10 @@ function chart({ title, unit, series, fromZero = true, top = null }) {
       d: one.points.map(([a, b], i) => `${i ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join(""),
     }),
   );
+  // A single figure is no line.
+  for (const one of series.filter(({ points: some }) => some.length === 1)) {
+    lines.push(svg("circle", { class: one.strong ? "alone strong" : "alone", r: 3, cx: x(one.points[0][0]), cy: y(one.points[0][1]) }));
+  }
   const cursor = svg("g", { class: "cursor", visibility: "hidden" }, svg("line", { y1: above, y2: height - below }));
   const dots = series.map((one) => {
     const dot = svg("circle", { r: 3.5, class: one.strong ? "strong" : null });

@@ -140,9 +140,9 @@ def _label(node: Node) -> str:
     if node.name is None:
         return one_line(node.operation or "")
     name = one_line(node.name)
-    step = numbered(node.scope[-1]) if node.scope and node.operation is not None else None
-    if step is not None:
-        return name + str(step[1]).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
+    steps = [found[1] for found in map(numbered, node.scope) if found] if node.operation is not None else []
+    if steps:
+        return name + str(steps[-1]).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
     return f"{name}₀" if name == "s" else name
 
 

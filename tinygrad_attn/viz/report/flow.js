@@ -69,7 +69,7 @@ function bars(title, labels, series, marked = -1) {
         y: height - below - y(one.values[k]), height: y(one.values[k]),
       }, svg("title", {}, `${one.label}: ${show(one.values[k], 5)}`))),
       // With many words only as many names as have room.
-      k % Math.ceil(18 / room) ? null : svg("text", { x, y: height - 8, "text-anchor": "middle" }, label));
+      k % Math.ceil(18 / room) ? null : svg("text", { x, y: height - 8, "text-anchor": "middle" }, shorten(label, Math.max(2, Math.floor(room / 7.5)))));
   });
   const said = series.map((one) => `${one.label}: ${one.values.map((value) => show(value)).join(", ")}`).join("; ");
   return html("figure", { class: "chart" },

@@ -106,13 +106,12 @@ function drawGraph(place, data) {
 
   const subtitle = (box) => (box.kind === "parameters" ? box.parts.length && box.parts.map((part) => part.label).join(", ")
     : box.operation && box.operation !== box.label ? box.operation : shapeText(box.value)) || "";
-  const short = (text, length) => ([...text].length > length ? [...text].slice(0, length - 1).join("") + "…" : text);
 
   function render(focus = null) {
     const seen = data.boxes.filter((box) => withWeights || !isWeight(box));
     const sized = seen.map((box) => ({
       id: box.id, scope: box.scope, height: 42,
-      width: Math.max(56, 18 + Math.max(9 * [...short(box.label, 22)].length, 6.2 * [...short(subtitle(box), 26)].length)),
+      width: Math.max(56, 18 + Math.max(9 * [...shorten(box.label, 22)].length, 6.2 * [...shorten(subtitle(box), 26)].length)),
     }));
     const ids = new Set(seen.map((box) => box.id));
     const lines = data.lines.filter((line) => ids.has(line.source) && ids.has(line.target));
@@ -152,7 +151,7 @@ function drawGraph(place, data) {
       const box = byId.get(item.id);
       const name = box ? box.label : item.scope[item.scope.length - 1];
       const inside = box ? 0 : data.boxes.filter((one) => item.scope.every((part, i) => one.scope[i] === part)).length;
-      const below = box ? short(subtitle(box), 26) : `${inside} tensors`;
+      const below = box ? shorten(subtitle(box), 26) : `${inside} tensors`;
       const gradient = box?.gradient?.norm;
       const shade = gradient && mostInBoxes ? Math.max(0, 1 + Math.log10(size(gradient) / mostInBoxes) / 4) : 0;
       const classes = ["box", box ? box.kind : "module", box && typeof gradient === "string" ? "strange" : ""];
@@ -164,7 +163,7 @@ function drawGraph(place, data) {
       },
       svg("rect", { width: item.width, height: item.height, rx: box ? 6 : 10 }),
       shade ? svg("rect", { class: "shade", width: item.width, height: item.height, rx: 6, opacity: (0.32 * shade).toFixed(3) }) : null,
-      svg("text", { class: "name", x: item.width / 2, y: 18, "text-anchor": "middle" }, box ? short(name, 22) : `▸ ${name}`),
+      svg("text", { class: "name", x: item.width / 2, y: 18, "text-anchor": "middle" }, box ? shorten(name, 22) : `▸ ${name}`),
       svg("text", { class: "below", x: item.width / 2, y: 32, "text-anchor": "middle" }, below));
       nodes.set(item.id, { element, item });
       return element;

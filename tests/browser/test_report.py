@@ -1,0 +1,357 @@
+"""The page of a run in a real browser: what it does under the pointer and the keyboard, and how it looks."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinygrad_attn as ta
+from tests.browser.conftest import Open
+
+pytestmark = pytest.mark.browser
+
+
+def examples_of(run: Path) -> Any:
+    return json.loads((run / "examples.json").read_text("utf-8"))
+
+
+def page_of(run: Path) -> Path:
+    return run / "report.html"
+
+
+def numbers(page: Any, selector: str) -> list[float]:
+    """What cells say they hold."""
+    found = page.locator(selector).evaluate_all("cells => cells.map(cell => Number(cell.dataset.value))")
+    return [float(x) for x in found]
+
+
+def flat(rows: list[list[float]]) -> list[float]:
+    return [x for row in rows for x in row]
+
+
+def focused(page: Any, attribute: str) -> str:
+    """An attribute of what has the focus."""
+    return str(page.evaluate("name => document.activeElement.getAttribute(name)", attribute))
+
+
+def box(page: Any, label: str) -> Any:
+    return page.locator(f'#graph .box[aria-label^="{label},"]')
+
+
+def test_it_opens_at_once_and_is_small(run: Path, open_page: Open) -> None:
+    started = time.perf_counter()
+    page = open_page(page_of(run))
+    assert time.perf_counter() - started < 2
+    assert page_of(run).stat().st_size < 3_000_000
+    assert page.title() == "reverse: a run of tinygrad_attn"
+    assert page.locator("#curves svg").count() == 4
+    assert page.locator(".missing").count() == 0
+
+
+def test_pointing_at_an_output_word_lights_its_row_and_the_source(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    predictions = examples_of(run)["predictions"]
+    place = next(i for i, one in enumerate(predictions) if len(one["tokens"]) > 2)
+    one = predictions[place]
+    page.locator("#alignment-view [role=option]").nth(place).click()
+    assert numbers(page, "#alignment-view table.heat tbody td") == flat(one["weights"])
+    page.locator("#alignment-view table.heat tbody tr").nth(1).hover()
+    lit = page.locator("#alignment-view tr.lit")
+    assert lit.count() == 1 and lit.locator("button").inner_text() == one["tokens"][1]
+    most = max(range(len(one["source"])), key=lambda j: one["weights"][1][j])
+    says = page.locator("#alignment-view .says").inner_text()
+    assert says.startswith("c₂ = ") and f"looked at {one['source'][most]}" in says.replace("\u2068", "")
+    shares = page.locator("#alignment-view .strip span").evaluate_all(
+        "spans => spans.map(span => span.style.getPropertyValue('--lit'))"
+    )
+    assert [float(share) for share in shares] == pytest.approx(one["weights"][1], abs=6e-4)
+
+
+def test_words_are_stepped_through_by_keyboard(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    predictions = examples_of(run)["predictions"]
+    place = next(i for i, one in enumerate(predictions) if i and len(one["tokens"]) > 2)
+    page.locator("#alignment-view [role=option]").nth(place - 1).click()
+    page.keyboard.press("ArrowDown")
+    chosen = page.locator("#alignment-view [role=option][aria-selected=true]")
+    assert page.locator("#alignment-view [role=option]").nth(place).get_attribute("aria-selected") == "true"
+    assert chosen.count() == 1 and focused(page, "aria-selected") == "true"
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#alignment-view tr.lit").get_by_role("button").get_attribute("data-row") == "2"
+    assert page.locator("#alignment-view .says").inner_text().startswith("c₃ = ")
+
+
+def test_the_sliders_go_through_training_and_through_the_steps(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    snapshots = [json.loads(line) for line in (run / "snapshots.jsonl").read_text("utf-8").splitlines()]
+    training, steps = (
+        page.get_by_role("slider", name="Training"),
+        page.get_by_role("slider", name="Decoder step"),
+    )
+    assert numbers(page, "#flow-view .heat tbody td") == flat(examples_of(run)["flows"][0]["α"])
+    training.focus()
+    page.keyboard.press("Home")
+    assert "before training" in page.locator("#flow-view .slider").first.inner_text()
+    for place, snapshot in enumerate(snapshots):
+        if place:
+            page.keyboard.press("ArrowRight")
+        flow = snapshot["flows"][0]
+        assert numbers(page, "#flow-view .heat tbody td") == flat(flow["α"])
+    steps.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#flow-view tr.lit button").get_attribute("data-row") == "1"
+    rows = page.locator("#flow-view .right .numbers tbody tr")
+    assert numbers(page, "#flow-view .right .numbers tbody tr:nth-child(2) td") == flow["∂α"][1]
+    assert rows.count() == 3 + len(flow["h"])
+    amount = next(amount for user, used, amount in flow["links"] if (user, used) == ("c2", "α2"))
+    shown = page.locator('#flow-view [data-link="c2 α2"]').text_content()
+    assert float(shown.replace("−", "-")) == pytest.approx(amount, rel=6e-3)
+    page.get_by_role("radio", name="∂loss/∂e").click()
+    assert numbers(page, "#flow-view .heat tbody td") == flat(flow["∂e"])
+
+
+def test_training_can_be_played(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    page.get_by_role("button", name="Play training").click()
+    slider = page.get_by_role("slider", name="Training")
+    assert slider.input_value() == "0"
+    until = time.monotonic() + 5
+    while slider.input_value() == "0" and time.monotonic() < until:
+        page.wait_for_timeout(50)
+    assert slider.input_value() == "1"
+    page.get_by_role("button", name="Pause").click()
+    assert page.get_by_role("button", name="Play training").count() == 1
+
+
+def test_a_chosen_tensor_shows_its_arrays_and_lights_its_paths(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    graph = examples_of(run)["graph"]
+    alpha = next(one for one in graph["boxes"] if one["label"] == "α₂")
+    box(page, "α₂").click()
+    panel = page.locator("#graph .panel")
+    assert panel.get_by_role("heading", level=3).inner_text().startswith("α₂")
+    assert numbers(page, '#graph [aria-label="Value of α₂"] td') == alpha["value"]["data"]
+    assert numbers(page, '#graph [aria-label="Gradient of α₂"] td') == alpha["gradient"]["data"]
+    # The gradient comes by c₂ alone, and goes on to e₂ alone.
+    by_label = {one["id"]: one["label"] for one in graph["boxes"]}
+    ends = [(by_label[line["source"]], by_label[line["target"]]) for line in graph["lines"]]
+    for pair in (("α₂", "c₂"), ("e₂", "α₂"), ("s₁", "e₂"), ("c₁", "s₁"), ("h", "c₁")):
+        line = graph["lines"][ends.index(pair)]
+        drawn = page.locator(f'#graph .edge[data-from="{line["source"]}"][data-to="{line["target"]}"]')
+        assert "lit" in drawn.get_attribute("class"), pair
+    beside = graph["lines"][ends.index(("h", "c₂"))]  # it is no part of a path through α₂
+    drawn = page.locator(f'#graph .edge[data-from="{beside["source"]}"][data-to="{beside["target"]}"]')
+    assert "lit" not in drawn.get_attribute("class")
+    flowed = next(line for line, pair in zip(graph["lines"], ends, strict=True) if pair == ("α₂", "c₂"))
+    assert numbers(page, "#graph ul.amounts span")[0] == flowed["gradient"]["norm"]
+    shown = float(page.locator("#graph ul.amounts span").first.inner_text().replace("−", "-"))
+    assert shown == pytest.approx(flowed["gradient"]["norm"], rel=1e-3)
+    page.keyboard.press("Escape")
+    assert page.locator("#graph .edge.lit").count() == 0
+
+
+def test_the_uses_of_a_tensor_sum_to_its_gradient(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    box(page, "s₁").click()
+    assert "The sum of what comes back through 3 uses" in page.locator("#graph .panel").inner_text()
+    page.locator("#graph ul.amounts").first.get_by_role("button", name="Go to e₂").click()
+    assert page.locator("#graph .panel h3").inner_text().startswith("e₂")
+
+
+def test_scopes_fold_and_unfold(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    assert box(page, "α₁").count() == 1 and box(page, "α₃").count() == 0
+    page.get_by_role("button", name="Open step 3, 5 tensors").click()
+    assert box(page, "α₃").count() == 1
+    page.get_by_role("button", name="Fold step 3").click()
+    assert box(page, "α₃").count() == 0
+    page.get_by_role("button", name="Unfold all").click()
+    assert box(page, "α₃").count() == 1 and page.locator("#graph .box.module").count() == 0
+    page.get_by_role("button", name="Fold all", exact=True).click()
+    assert page.locator("#graph .box").count() == 5  # four modules and the loss
+    page.get_by_role("button", name="Fold steps").click()
+    assert box(page, "h").count() == 1 and box(page, "α₁").count() == 0
+    before = page.locator("#graph .box").count()
+    page.get_by_label("weights").check()
+    assert page.locator("#graph .box").count() > before
+
+
+def test_no_boxes_overlap_whatever_is_open(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    page.get_by_label("weights").check()
+    for name in ("Fold all", "Fold steps", "Unfold all"):
+        page.get_by_role("button", name=name, exact=True).click()
+        places = page.locator("#graph .box").evaluate_all(
+            "boxes => boxes.map(b => b.getBoundingClientRect()).map(r => [r.left, r.top, r.right, r.bottom])"
+        )
+        frame = page.locator("#graph .canvas").bounding_box()
+        for i, (left, top, right, bottom) in enumerate(places):
+            assert left >= frame["x"] and right <= frame["x"] + frame["width"]
+            assert top >= frame["y"] and bottom <= frame["y"] + frame["height"]
+            for a, b, c, d in places[:i]:
+                assert right <= a or c <= left or bottom <= b or d <= top
+
+
+def test_search_finds_opens_and_chooses(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    search = page.get_by_role("searchbox")
+    search.fill("α₄")
+    assert "1 found" in page.locator("#graph .tools").inner_text()
+    assert box(page, "α₄").count() == 0
+    search.press("Enter")
+    assert {"found", "chosen"} <= set(box(page, "α₄").get_attribute("class").split())
+    assert page.locator("#graph .panel h3").inner_text().startswith("α₄")
+    search.fill("gru_cell")
+    search.press("Enter")
+    search.press("Enter")
+    assert page.locator("#graph .panel h3").inner_text().startswith("s₂")
+    search.fill("no such thing")
+    assert "0 found" in page.locator("#graph .tools").inner_text()
+
+
+def test_the_graph_is_walked_by_keyboard(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    box(page, "e₁").focus()
+    page.keyboard.press("ArrowDown")
+    assert focused(page, "aria-label").startswith("α₁,")
+    page.keyboard.press("Enter")
+    assert page.locator("#graph .panel h3").inner_text().startswith("α₁")
+    page.keyboard.press("Escape")
+    assert "Choose a tensor" in page.locator("#graph .panel").inner_text()
+    folded = page.locator('#graph [aria-label^="Open step 3"]')
+    folded.focus()
+    page.keyboard.press("Enter")
+    assert focused(page, "aria-label") == "Fold step 3"
+    assert page.locator('#graph [tabindex="0"][data-id]').count() == 1  # one place in the order of Tab
+
+
+def scale(page: Any) -> float:
+    return float(page.locator("#graph .canvas > g").evaluate("g => g.getCTM().a"))
+
+
+def test_pan_and_zoom(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    page.locator("#graph .canvas").scroll_into_view_if_needed()
+    start = scale(page)
+    page.get_by_role("button", name="Zoom in").click()
+    assert scale(page) == pytest.approx(1.25 * start, rel=1e-3)
+    before = box(page, "loss").bounding_box()
+    frame = page.locator("#graph .canvas").bounding_box()
+    x, y = frame["x"] + 20, frame["y"] + frame["height"] - 20
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 50, y - 30, steps=4)
+    page.mouse.up()
+    after = box(page, "loss").bounding_box()
+    assert after["x"] - before["x"] == pytest.approx(50, abs=6)
+    assert after["y"] - before["y"] == pytest.approx(-30, abs=6)
+    box(page, "loss").focus()
+    page.keyboard.press("0")
+    assert scale(page) == pytest.approx(start, rel=1e-3)
+    page.keyboard.press("-")
+    assert scale(page) == pytest.approx(0.8 * start, rel=1e-3)
+
+
+def test_curves_tell_their_figures(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    losses = [row["loss"] for row in rows if row["event"] == "train"]
+    page.locator("#curves svg").first.focus()
+    page.keyboard.press("Home")
+    said = page.locator("#curves .readout").first.inner_text()
+    assert said.startswith("step 10 · training ")
+    assert float(said.split("training ")[1]) == pytest.approx(losses[0], rel=6e-3)
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#curves .readout").first.inner_text().startswith("step 20 · ")
+
+
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(2)</script>",
+    "مرحبا",
+    "👩‍👩‍👧",
+    "a-word-that-is-much-longer-than-any-other-word-in-the-data",
+]
+
+
+def test_hostile_words_do_nothing(run: Path, tmp_path: Path, open_page: Open) -> None:
+    for name in ("config.json", "metrics.jsonl", "snapshots.jsonl"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    examples = examples_of(run)
+    count = len(HOSTILE)
+    words = {"source": HOSTILE, "target": [*HOSTILE, "<eos>"]}
+    examples["predictions"] = [
+        {
+            "source": HOSTILE,
+            "tokens": HOSTILE,
+            "reference": HOSTILE,
+            "right": False,
+            "weights": [[1 / count] * count] * count,
+            "log_probability": "-Infinity",
+        }
+    ]
+    examples["flows"] = [{**flow, **words} for flow in examples["flows"] if len(flow["source"]) == count]
+    examples["graph"].update(words)
+    for one in examples["graph"]["boxes"]:
+        one["scope"] = [f"{HOSTILE[0]} {name}" for name in one["scope"]]
+    (tmp_path / "examples.json").write_text(json.dumps(examples))
+    page = open_page(ta.viz.report(tmp_path), viewport={"width": 390, "height": 844})
+    assert page.locator("img").count() == 0 and page.locator("script").count() == 2
+    assert HOSTILE[0] in page.locator("#alignment-view .strip").inner_text()
+    page.locator("#alignment-view table.heat tbody tr").nth(1).hover()
+    assert HOSTILE[1] in page.locator("#alignment-view .says").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280, 1920])
+def test_no_width_needs_scrolling_sideways(run: Path, open_page: Open, width: int) -> None:
+    page = open_page(page_of(run), viewport={"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    box(page, "α₂").dispatch_event("click")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "rgb(r, g, b)", after WCAG."""
+    parts = [int(float(x)) / 255 for x in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [x / 12.92 if x <= 0.03928 else math.pow((x + 0.055) / 1.055, 2.4) for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_have_contrast(run: Path, open_page: Open, scheme: str) -> None:
+    page = open_page(page_of(run), color_scheme=scheme)
+    ground = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert (ground > 0.5) == (scheme == "light")
+    for selector in ("h1", ".lead", ".note", ".contents a", ".figures dt", ".says", "#settings th"):
+        ink = luminance(page.locator(selector).first.evaluate("e => getComputedStyle(e).color"))
+        low, high = sorted((ground, ink))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, selector
+
+
+def test_printing_and_reduced_motion(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run), reduced_motion="reduce")
+    assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+    page.emulate_media(media="print")
+    assert not page.locator(".contents").is_visible() and not page.locator("#graph .tools").is_visible()
+    assert page.locator("#graph .canvas").is_visible()
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_what_can_be_used_has_a_name(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll('button, input, [role], [tabindex]')]
+          .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
+          .map(e => e.outerHTML.slice(0, 80))"""
+    )
+    assert nameless == []
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
