@@ -137,8 +137,8 @@ def test_a_chosen_tensor_shows_its_arrays_and_lights_its_paths(run: Path, open_p
     box(page, "α₂").click()
     panel = page.locator("#graph .panel")
     assert panel.get_by_role("heading", level=3).inner_text().startswith("α₂")
-    assert numbers(page, '#graph [aria-label="Value of α₂"] td') == alpha["value"]["data"]
-    assert numbers(page, '#graph [aria-label="Gradient of α₂"] td') == alpha["gradient"]["data"]
+    assert numbers(page, '#graph [aria-label="Value of α₂"] [data-value]') == alpha["value"]["data"]
+    assert numbers(page, '#graph [aria-label="Gradient of α₂"] [data-value]') == alpha["gradient"]["data"]
     # The gradient comes by c₂ alone, and goes on to e₂ alone.
     by_label = {one["id"]: one["label"] for one in graph["boxes"]}
     ends = [(by_label[line["source"]], by_label[line["target"]]) for line in graph["lines"]]
@@ -197,6 +197,24 @@ def test_no_boxes_overlap_whatever_is_open(run: Path, open_page: Open) -> None:
             assert top >= frame["y"] and bottom <= frame["y"] + frame["height"]
             for a, b, c, d in places[:i]:
                 assert right <= a or c <= left or bottom <= b or d <= top
+
+
+def test_amounts_cover_nothing(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    page.get_by_role("button", name="Unfold all").click()
+    box(page, "α₃").click()
+    covers = page.locator("#graph .amount.lit").evaluate_all(
+        """amounts => {
+          const boxes = [...document.querySelectorAll('#graph .box')].concat(amounts);
+          const places = new Map(boxes.map(one => [one, one.getBoundingClientRect()]));
+          return amounts.map(one => boxes.filter(other => {
+            const [a, b] = [places.get(one), places.get(other)];
+            return other !== one && Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
+              && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2;
+          }).length);
+        }"""
+    )
+    assert len(covers) > 10 and sum(covers) == 0
 
 
 def test_search_finds_opens_and_chooses(run: Path, open_page: Open) -> None:

@@ -13,19 +13,22 @@ function arrayTable(array, name) {
   }
   const flat = [array.data].flat(8);
   const last = Array.isArray(array.data) ? array.shape[array.shape.length - 1] : 1;
-  const wrapped = array.shape.length < 2 || flat.length === last;
-  const columns = wrapped ? Math.min(last, 5) : last;
   const most = largest(flat);
-  const rows = [];
-  for (let i = 0; i < flat.length; i += columns || 1) {
-    rows.push(html("tr", {}, flat.slice(i, i + columns).map((value) => {
-      const cell = html("td", { "data-value": value, title: show(value, 5) }, show(value));
-      paint(cell, value, most, true);
-      return cell;
-    })));
+  const cell = (tag) => (value) => {
+    const element = html(tag, { "data-value": value, title: show(value, 5) }, show(value));
+    paint(element, value, most, true);
+    return element;
+  };
+  let entries;
+  if (array.shape.length < 2 || flat.length === last) {
+    entries = html("div", { class: "numbers row" }, flat.map(cell("span")));  // broken where the panel ends
+  } else {
+    const rows = [];
+    for (let i = 0; i < flat.length; i += last) rows.push(html("tr", {}, flat.slice(i, i + last).map(cell("td"))));
+    entries = html("table", { class: "numbers" }, html("tbody", {}, rows));
   }
   return html("div", {},
-    html("div", { class: "scroll entries", tabindex: 0, role: "region", "aria-label": name }, html("table", { class: "numbers" }, html("tbody", {}, rows))),
+    html("div", { class: "scroll entries", tabindex: 0, role: "region", "aria-label": name }, entries),
     flat.length > 1 ? html("p", { class: "quiet" }, `${shapeText(array)} · norm ${show(array.norm, 5)}`) : null);
 }
 
@@ -61,7 +64,7 @@ function drawGraph(place, data) {
     put(back, line.target, line.source);
   }
   const most = largest(data.lines.map((line) => line.gradient?.norm));
-  const mostInBoxes = largest(data.boxes.map((box) => box.gradient?.norm));
+  const mostInBoxes = largest(data.boxes.map((box) => (box.id === data.output ? 0 : box.gradient?.norm)));
   const steps = [...scopes].filter(([, scope]) => isNumbered(scope[scope.length - 1])).map(([key]) => key);
 
   // The first two steps show how one leads to the next; the others open when they are wanted.
@@ -81,6 +84,8 @@ function drawGraph(place, data) {
   function fit() {
     const box = drawing.getBoundingClientRect();
     if (!box.width || !layout) return;
+    // In its own units the drawing keeps its place when it is printed, on a paper of another width.
+    drawing.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
     const k = Math.min((box.width - 32) / layout.width, (box.height - 32) / layout.height, 1.25);
     view = { k, x: (box.width - k * layout.width) / 2, y: (box.height - k * layout.height) / 2 };
     move();
@@ -137,14 +142,16 @@ function drawGraph(place, data) {
       joined.get(key).parts.push(line);
     }
     const ways = [...joined.values()].map((way) => {
-      const { path, middle } = course(layout.items.get(way.a), layout.items.get(way.b));
+      const { path, along } = course(layout.items.get(way.a), layout.items.get(way.b));
       const amount = largest(way.parts.map((line) => line.gradient?.norm));
       const strange = way.parts.some((line) => typeof line.gradient?.norm === "string");
       const width = amount && most ? Math.max(0.8, 5 + 1.3 * Math.log10(amount / most)) : 0.8;
       const text = way.parts.length > 1 || way.parts[0].gradient?.several ? `≤ ${show(amount)}` : show(way.parts[0].gradient?.norm);
-      const element = svg("path", { class: strange ? "edge strange" : "edge", d: path, "stroke-width": width.toFixed(2), "data-from": way.a, "data-to": way.b });
-      const label = svg("text", { class: "amount", x: middle[0], y: middle[1] + 4, "text-anchor": "middle" }, text);
-      return { ...way, element, label };
+      const name = (id) => byId.get(id)?.label ?? layout.items.get(id).scope.join(" / ");
+      const element = svg("path", { class: strange ? "edge strange" : "edge", d: path, "stroke-width": width.toFixed(2), "data-from": way.a, "data-to": way.b },
+        svg("title", {}, `${name(way.a)} → ${name(way.b)}: gradient ${text}`));
+      const label = svg("text", { class: "amount", "text-anchor": "middle" }, text);
+      return { ...way, element, label, along, amount };
     });
 
     const boxes = [...layout.items.values()].map((item) => {
@@ -153,7 +160,7 @@ function drawGraph(place, data) {
       const inside = box ? 0 : data.boxes.filter((one) => item.scope.every((part, i) => one.scope[i] === part)).length;
       const below = box ? shorten(subtitle(box), 26) : `${inside} tensors`;
       const gradient = box?.gradient?.norm;
-      const shade = gradient && mostInBoxes ? Math.max(0, 1 + Math.log10(size(gradient) / mostInBoxes) / 4) : 0;
+      const shade = gradient && mostInBoxes ? Math.min(1, Math.max(0, 1 + Math.log10(size(gradient) / mostInBoxes) / 4)) : 0;
       const classes = ["box", box ? box.kind : "module", box && typeof gradient === "string" ? "strange" : ""];
       const element = svg("g", {
         class: classes.join(" "), role: "button", tabindex: -1, "data-id": item.id, transform: `translate(${item.x} ${item.y})`,
@@ -188,8 +195,23 @@ function drawGraph(place, data) {
     const [x1, y1] = down && !aside ? [b.x + b.width / 2, b.y] : [b.x, b.y + b.height / 2];
     const reach = down ? (y1 - y0) * 0.5 : Math.max(30, Math.abs(x1 - x0) * 0.4);
     const [p, q] = down ? [[x0, y0 + reach], aside ? [x1 - 26, y1 - 40] : [x1, y1 - reach]] : [[x0 + reach, y0], [x1 - reach, y1]];
-    const at = (i) => (([x0, y0][i] + 3 * p[i] + 3 * q[i] + [x1, y1][i]) / 8);
-    return { path: `M${x0} ${y0}C${p[0]} ${p[1]} ${q[0]} ${q[1]} ${x1} ${y1}`, middle: [at(0), at(1)] };
+    const along = (t) => [0, 1].map((i) => (1 - t) ** 3 * [x0, y0][i] + 3 * t * (1 - t) ** 2 * p[i] + 3 * t * t * (1 - t) * q[i] + t ** 3 * [x1, y1][i]);
+    return { path: `M${x0} ${y0}C${p[0]} ${p[1]} ${q[0]} ${q[1]} ${x1} ${y1}`, along };
+  }
+
+  /** Puts the amounts of lit lines where they cover neither a box nor one another; for what finds no room, the line's own title tells. */
+  function placeAmounts(ways) {
+    const taken = [...layout.items.values()].map(({ x, y, width, height }) => [x, y, x + width, y + height]);
+    const free = ([a, b, c, d]) => taken.every(([left, top, right, bottom]) => c <= left || right <= a || d <= top || bottom <= b);
+    for (const way of ways) {
+      const half = 3.4 * way.label.textContent.length;
+      const spot = [0.5, 0.4, 0.6, 0.3, 0.7, 0.22, 0.78].map(way.along).find(([x, y]) => free([x - half, y - 7, x + half, y + 7]));
+      way.label.classList.toggle("lit", Boolean(spot));
+      if (!spot) continue;
+      taken.push([spot[0] - half, spot[1] - 7, spot[0] + half, spot[1] + 7]);
+      way.label.setAttribute("x", spot[0].toFixed(1));
+      way.label.setAttribute("y", (spot[1] + 4).toFixed(1));
+    }
   }
 
   /** Marks the chosen box, and the lines of all paths through it. */
@@ -201,10 +223,13 @@ function drawGraph(place, data) {
     for (const way of drawn) {
       const lit = way.parts.filter(isOn);
       way.element.classList.toggle("lit", lit.length > 0);
-      way.label.classList.toggle("lit", lit.length > 0);
-      way.label.classList.toggle("near", lit.some((line) => line.source === chosen || line.target === chosen));
+      way.near = lit.some((line) => line.source === chosen || line.target === chosen);
+      way.label.classList.remove("lit");
+      way.label.classList.toggle("near", way.near);
       if (lit.length) touched.add(way.a).add(way.b);
     }
+    const bright = drawn.filter((way) => way.element.classList.contains("lit"));
+    placeAmounts(bright.sort((a, b) => b.near - a.near || b.amount - a.amount));
     for (const [id, { element }] of nodes) {
       element.classList.toggle("lit", touched.has(id));
       element.classList.toggle("chosen", Boolean(chosen) && id === layout.ends.get(chosen));
