@@ -215,6 +215,7 @@ def test_the_flow_on_the_page_is_that_of_the_arrays(score: str, query: str) -> N
     near(data["α"], np.stack(flow.values("α")))
     near(data["∂α"], np.stack(flow.rows("α")))
     near(data["s"]["whole"], flow.norms("s"))
+    near(data["logits"], [np.linalg.norm(row) for row in flow.gradient("logits")[0]])
     near(data["all"]["whole"], flow.norms("h"))
     for part in flow.part_names("h"):
         if part in data["h"]:

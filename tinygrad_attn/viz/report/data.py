@@ -39,6 +39,7 @@ def flow_data(flow: GradientFlow, source: Sequence[str], target: Sequence[str]) 
      "h": {part: N rows of T norms: what reached h_j at step i through it},
      "all": {"whole": norms of h_1 ... h_T over all steps, part: likewise},
      "s": {"whole": norms of s_0 ... s_N, part: likewise},
+     "logits": norms of ∂loss/∂logits by step,
      "links": [[used by, tensor, norm of the gradient that takes this way]]}
 
     Args:
@@ -58,6 +59,7 @@ def flow_data(flow: GradientFlow, source: Sequence[str], target: Sequence[str]) 
         | {part: _norms(flow.rows("h", part)) for part in flow.part_names("h")},
         "s": {"whole": _norms(flow.rows("s"))}
         | {part: _norms(flow.rows("s", part)) for part in flow.part_names("s")},
+        "logits": _norms(flow.rows("logits")),
         "links": [[user, used, plain(norm(part))] for (user, used), part in flow.links.items()],
     }
 

@@ -10,7 +10,11 @@ const STANDS = {
 function flowDrawing(flow, step) {
   const label = { loss: "loss", logits: "logits", "h̃": `h̃${step}`, s: `s${step}`, c: `c${step}`, "α": `α${step}`, e: `e${step}`, before: `s${step - 1}`, h: "h" };
   const place = Object.fromEntries(Object.entries(label).map(([role, name]) => [name, role]));
-  const links = flow.links.filter(([user, used]) => place[user] && place[used]);
+  // The logits are one tensor of all steps: of the loss's way to them this step's row counts, and the way on to
+  // the state before is the step before's.
+  const links = flow.links
+    .filter(([user, used]) => place[user] && place[used] && !(user === "logits" && used === label.before))
+    .map(([user, used, amount]) => [user, used, used === "logits" ? flow.logits[step - 1] : amount]);
   const there = new Set(links.flatMap(([user, used]) => [user, used]));
   const most = largest(links.map(([, , amount]) => amount));
   const lines = [], amounts = [], boxes = [];
