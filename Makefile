@@ -16,7 +16,7 @@ ARGS ?=
 # pip says nothing but errors. The requirement comes last: `$(INSTALL) '.[test]'`.
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -qq --editable
 
-.PHONY: help demo test lint oracle docs clean
+.PHONY: help demo test lint oracle figures docs clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ lint: $(VENV)/installed-lint ## Check style, types and the import contract
 
 oracle: $(VENV)/installed-test $(VENV)/installed-oracle ## Compare with PyTorch (installs it)
 	$(BIN)/python -m pytest tests/oracle $(ARGS)
+
+figures: demo ## Draw the pictures of the README anew, from a fresh demo
+	cp $(RUN)/alignment.svg docs/images/alignment.svg
 
 docs: $(VENV)/installed-docs ## Build the site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

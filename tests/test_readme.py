@@ -1,0 +1,41 @@
+"""The code of the README runs, and its links lead somewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_program_runs(program: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", program]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() and "None" not in run.stdout
+
+
+def test_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert links
+    missing = [link for link in links if "://" not in link and not (ROOT / link).exists()]
+    assert not missing
+
+
+def test_every_command_is_mentioned() -> None:
+    from tinygrad_attn.cli import main
+
+    with pytest.MonkeyPatch.context() as patch:
+        lines: list[str] = []
+        patch.setattr("sys.stdout.write", lines.append)
+        main(["--help"])
+    commands = re.findall(r"^    (\w+)", "".join(lines).split("commands:")[1], re.MULTILINE)
+    assert {"train", "predict", "check"} <= set(commands)
+    assert all(
+        f"tinygrad-attn {command}" in README for command in commands if command not in ("COMMAND", "heatmap")
+    )
