@@ -44,7 +44,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that has learned a little."""
     path = tmp_path_factory.mktemp("runs") / "reverse"
     train(

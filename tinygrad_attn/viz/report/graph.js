@@ -90,6 +90,21 @@ function drawGraph(place, data) {
     view = { k, x: (box.width - k * layout.width) / 2, y: (box.height - k * layout.height) / 2 };
     move();
   }
+  /** The whole, where that can be read; on a narrow screen its first step. */
+  function overview() {
+    fit();
+    const first = layout.frames.find((frame) => isNumbered(frame.scope[frame.scope.length - 1])) ?? layout.items.get(layout.ends.get(data.output));
+    if (view.k < 0.45) {
+      view.k = 0.7;
+      centre(first);
+    }
+  }
+  function centre(item) {
+    const box = drawing.getBoundingClientRect();
+    view.x = box.width / 2 - (item.x + item.width / 2) * view.k;
+    view.y = box.height / 2 - (item.y + item.height / 2) * view.k;
+    move();
+  }
   function zoom(factor, at = null) {
     const box = drawing.getBoundingClientRect();
     const [x, y] = at ? [at[0] - box.left, at[1] - box.top] : [box.width / 2, box.height / 2];
@@ -105,8 +120,8 @@ function drawGraph(place, data) {
     const k = Math.max(view.k, 0.6);
     const x = item.x * view.k + view.x, y = item.y * view.k + view.y;
     if (k === view.k && x > 8 && y > 8 && x + item.width * k < box.width - 8 && y + item.height * k < box.height - 8) return;
-    view = { k, x: box.width / 2 - (item.x + item.width / 2) * k, y: box.height / 2 - (item.y + item.height / 2) * k };
-    move();
+    view.k = k;
+    centre(item);
   }
 
   const subtitle = (box) => (box.kind === "parameters" ? box.parts.length && box.parts.map((part) => part.label).join(", ")
@@ -261,7 +276,8 @@ function drawGraph(place, data) {
     if (!folded.delete(key)) folded.add(key);
     const focused = drawing.contains(document.activeElement);
     render(focused ? `scope:${key}` : null);
-    fit();
+    overview();
+    look(`scope:${key}`);
   }
 
   function describe() {
@@ -403,13 +419,13 @@ function drawGraph(place, data) {
     folded.clear();
     keys.forEach((key) => folded.add(key));
     render();
-    fit();
+    overview();
   };
   const weights = html("input", { type: "checkbox" });
   weights.addEventListener("change", () => {
     withWeights = weights.checked;
     render();
-    fit();
+    overview();
   });
   const top = [...scopes].filter(([, scope]) => scope.length === 1).map(([key]) => key);
   fill(place,
@@ -423,6 +439,6 @@ function drawGraph(place, data) {
     data.notices.map((notice) => html("p", { class: "quiet" }, notice)));
   render();
   describe();
-  fit();
-  new ResizeObserver(fit).observe(drawing);
+  overview();
+  new ResizeObserver(overview).observe(drawing);
 }
