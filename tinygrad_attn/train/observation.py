@@ -22,7 +22,8 @@ from tinygrad_attn.viz.report.data import flow_data, graph_data, plain
 
 FORMAT = "tinygrad_attn examples 1"
 _LENGTHS = (5, 9)  # of the sources whose gradient flow is kept; the first is drawn as a graph
-_PREDICTIONS = 24
+_LONG = 20  # symbols; of sources beyond it one is kept, because what is kept grows with the square
+_PREDICTIONS, _WEIGHTS = 24, 40_000  # of the test set, and at most so many weights of theirs together
 
 
 def is_due(step: int) -> bool:
@@ -54,9 +55,7 @@ def examples(model: Seq2Seq, data: Dataset, step: int) -> dict[str, Any]:
             "python": platform.python_version(),
             "platform": f"{platform.system()} {platform.machine()}",
         },
-        "predictions": [
-            _prediction(predictor, split, place) for place in dict.fromkeys(some) if split.sources[place]
-        ],
+        "predictions": _predictions(predictor, split, [*dict.fromkeys(some)]),
         "flows": _flows(model, data),
         "graph": graph_data(drawn(model, data), _shown(source), [*_shown(target), SPECIAL_TOKENS[EOS]]),
     }
@@ -94,7 +93,7 @@ def _observed(split: Split) -> list[tuple[Tokens, Tokens]]:
     places: list[int] = []
     for length in _LENGTHS:
         left = [place for place in range(len(split)) if place not in places]
-        if left:
+        if left and not any(len(split.sources[place]) > _LONG for place in places):
             places.append(min(left, key=lambda place: (abs(len(split.sources[place]) - length), place)))
     return [(split.sources[place], split.references[place][0]) for place in places]
 
@@ -114,6 +113,18 @@ def _passed(model: Seq2Seq, data: Dataset, source: Tokens, target: Tokens) -> Te
     finally:
         model.train(training)
     return loss
+
+
+def _predictions(predictor: Predictor, split: Split, places: list[int]) -> list[dict[str, Any]]:
+    """What the model makes of these sources, as far as there is room; of the first in any case."""
+    found: list[dict[str, Any]] = []
+    weights = 0
+    for place in places:
+        one = _prediction(predictor, split, place)
+        weights += len(one["source"]) * len(one["tokens"])
+        if weights <= _WEIGHTS or not found:
+            found.append(one)
+    return found
 
 
 def _prediction(predictor: Predictor, split: Split, place: int) -> dict[str, Any]:

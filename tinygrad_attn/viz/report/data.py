@@ -6,6 +6,7 @@ and "-Infinity". Axes of a batch of one are left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -26,9 +27,10 @@ def plain(x: Any) -> Any:
     if isinstance(x, np.ndarray) and x.ndim:
         return [plain(entry) for entry in x]
     value = float(x)
-    if np.isfinite(value):
-        return float(f"{value:.5g}")
-    return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    rounded = float(f"{value:.5g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
 def flow_data(flow: GradientFlow, source: Sequence[str], target: Sequence[str]) -> dict[str, Any]:

@@ -133,11 +133,12 @@ function drawFlow(place, snapshots, examples) {
     next();
   }
 
-  const left = html("div", { class: "left" }), right = html("div", { class: "right" }), low = html("div", { class: "curves" });
+  const beside = html("div", { class: "beside" }), left = html("div", { class: "left" }), right = html("div", { class: "right" }), low = html("div", { class: "curves" });
   const loss = html("span", { class: "quiet" });
   let matrix;
   function update() {
     const here = flow(), { key, signed, name } = kinds[now.kind];
+    beside.classList.toggle("stacked", here.source.length > 12);
     const focused = left.contains(document.activeElement);
     matrix = heatTable({
       caption: `${name}: output words by row, source words by column`, source: here.source, target: here.target,
@@ -173,6 +174,6 @@ function drawFlow(place, snapshots, examples) {
   }
   fill(place,
     html("div", { class: "controls" }, which, html("div", { class: "together" }, moment.element, play), step.element),
-    html("div", { class: "beside" }, html("div", {}, html("div", { class: "together" }, kind, loss), left), right), low);
+    fill(beside, html("div", {}, html("div", { class: "together" }, kind, loss), left), right), low);
   update();
 }

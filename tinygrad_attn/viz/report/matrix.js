@@ -45,7 +45,7 @@ function heatTable({ caption, source, target, values, signed = false, light, nam
   });
   const table = html(
     "table",
-    { class: "heat" },
+    { class: source.length > 16 ? "heat many" : "heat" },
     html("caption", { class: "visually-hidden" }, caption),
     html("thead", {}, html("tr", {}, html("td", {}), columns)),
     html("tbody", {}, rows),
