@@ -37,8 +37,9 @@ lint: $(VENV)/installed-lint ## Check style, types and the import contract
 oracle: $(VENV)/installed-test $(VENV)/installed-oracle ## Compare with PyTorch (installs it)
 	$(BIN)/python -m pytest tests/oracle $(ARGS)
 
-figures: demo ## Draw the pictures of the README anew, from a fresh demo
+figures: demo $(VENV)/installed-browser ## Draw the pictures of the README anew, from a fresh demo (needs Chromium)
 	cp $(RUN)/alignment.svg docs/images/alignment.svg
+	$(BIN)/python docs/screenshot.py $(RUN)/report.html docs/images/report.png
 
 docs: $(VENV)/installed-docs ## Build the site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

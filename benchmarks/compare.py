@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,20 @@ def rows_of(command: list[str]) -> list[dict[str, Any]]:
     if run.returncode:
         raise SystemExit(f"failed: {' '.join(command)}\n{run.stderr[-2000:]}")
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+
+
+def machine() -> str:
+    """What the figures were taken on."""
+    name = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.processor(),
+    )
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "torch", "jax"))
+    return f"{os.cpu_count()} cores ({name}), Python {platform.python_version()}, {versions}"
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import textwrap
@@ -134,6 +135,37 @@ def combinations_settings() -> dict[str, Any]:
     return {**content["training"], "budgets": " or ".join(f"{steps:,}" for steps in budgets), "done": done}
 
 
+def compare_table() -> str:
+    """The times of a training step beside those of others, as `benchmarks/compare.py --json` kept them."""
+    rows = [
+        "| size | ours, ms | PyTorch, ms | ours / PyTorch | JAX, ms | ours / JAX |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for size in "SML":
+        rounds = _compared(size)["rounds"]
+        medians = {
+            name: statistics.median(row["median_ms"] for one in rounds for row in one[name])
+            for name in rounds[0]
+        }
+        cells = [size, f"{medians['tinygrad_attn']:.2f}"]
+        for peer in ("torch", "jax"):
+            ratio = statistics.median(
+                one["tinygrad_attn"][0]["median_ms"] / one[peer][0]["median_ms"] for one in rounds
+            )
+            cells += [f"{medians[peer]:.2f}", f"{ratio:.2f}"]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def compare_machine() -> str:
+    """Where these times were taken."""
+    return str(_compared("S")["machine"])
+
+
+def _compared(size: str) -> Any:
+    return json.loads((DOCS / "data" / f"step-{size}.json").read_text(encoding="utf-8"))
+
+
 def draw_graph() -> None:
     """The running example as a computation graph, with values and gradients."""
     h = ta.Tensor([x for (x,) in RUNNING.h], requires_grad=True, name="h")
@@ -169,7 +201,16 @@ def functions() -> dict[str, Any]:
     """What pages can call."""
     names = (number, numbers_table, walkthrough, source, output, evaluate, summary, figure)
     return {
-        **{function.__name__: function for function in (*names, combinations_table, combinations_settings)},
+        **{
+            function.__name__: function
+            for function in (
+                *names,
+                combinations_table,
+                combinations_settings,
+                compare_table,
+                compare_machine,
+            )
+        },
         "found": build_figures.found,
         "ta": ta,
     }
