@@ -222,8 +222,10 @@ def default_settings(data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
     """Settings that suit the data: a toy task in half a minute, pairs of real words in ten."""
     if isinstance(data, Pairs):
         return (
-            ModelConfig(embedding=64, hidden=192, attention_size=128),
-            TrainingConfig(minutes=10.0, evaluate_every=1000, log_every=100, workers=usual_workers()),
+            ModelConfig(embedding=64, hidden=160, attention_size=128),
+            TrainingConfig(
+                minutes=10.0, lr=2.5e-3, evaluate_every=1000, log_every=100, workers=usual_workers()
+            ),
         )
     return ModelConfig(), TrainingConfig(steps=3000, lr=2e-3, evaluate_every=100, workers=usual_workers())
 
