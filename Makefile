@@ -27,7 +27,7 @@ demo: $(VENV)/installed ## Train the reverse task (under a minute) and show wher
 	$(BIN)/tinygrad-attn train reverse --out $(RUN) --seed 0 --overwrite
 
 test: $(VENV)/installed-test ## Run the tests; those that need an extra say so and are left out
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: $(VENV)/installed-lint ## Check style, types and the import contract
 	$(BIN)/ruff check .

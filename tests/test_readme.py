@@ -1,6 +1,8 @@
 """The code of the README runs, and its links lead somewhere."""
 
+import json
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +41,14 @@ def test_every_command_is_mentioned() -> None:
     assert all(
         f"tinygrad-attn {command}" in README for command in commands if command not in ("COMMAND", "heatmap")
     )
+
+
+@pytest.mark.parametrize("size", ["S", "M", "L"])
+def test_the_table_of_times_is_what_was_measured(size: str) -> None:
+    rounds = json.loads((ROOT / "docs" / "data" / f"step-{size}.json").read_text())["rounds"]
+    ours = [one["tinygrad_attn"][0]["median_ms"] for one in rounds]
+    cells = [size, f"{statistics.median(ours):.2f}"]
+    for peer in ("torch", "jax"):
+        theirs = [one[peer][0]["median_ms"] for one in rounds]
+        cells.append(f"{statistics.median(a / b for a, b in zip(ours, theirs, strict=True)):.2f}")
+    assert f"| {' | '.join(cells)} |" in README
