@@ -87,9 +87,8 @@ def main() -> None:
                 spread = f"{statistics.median(ratios):5.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
                 print(f"  {name:14} {median:9.3f} {unit}   ours / theirs {spread}")
     if arguments.json:
-        Path(arguments.json).write_text(
-            json.dumps({"command": sys.argv[1:], "rounds": rounds}, indent=1) + "\n"
-        )
+        kept = {"command": sys.argv[1:], "machine": machine(), "rounds": rounds}
+        Path(arguments.json).write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":
