@@ -21,6 +21,7 @@ import jinja2
 from latex2mathml.converter import convert
 
 DOCS = Path(__file__).parent
+# mkdocs loads this file by its path, so its neighbour is found only from here on: hence the imports below it.
 sys.path.insert(0, str(DOCS))
 
 import build_figures  # noqa: E402

@@ -85,9 +85,7 @@ def test_a_wider_beam_finds_nothing_less_likely(copy_run: Path, capsys: Output) 
 
 
 def test_an_output_that_was_cut(copy_run: Path, capsys: Output) -> None:
-    longest = len(predicted(capsys, copy_run, "1 2 3 4 5 6")[0][0].split())
-    if longest < 2:
-        pytest.skip("the model answers with next to nothing")
+    assert len(predicted(capsys, copy_run, "1 2 3 4 5 6")[0][0].split()) > 1
     lines, messages = predicted(capsys, copy_run, "--max-length", "1", "1 2 3 4 5 6")
     assert len(lines[0].split()) == 1 and "cut at the longest length" in messages
 
