@@ -30,7 +30,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("what", choices=("step", "ops", "decode", "memory"), help="what to measure")
     parser.add_argument("--size", choices=("S", "M", "L"), help="of the workload (all of them if not given)")
     parser.add_argument("--seconds", type=_seconds, default=3.0, help="how long to measure each (3)")
-    parser.add_argument("--workers", type=_workers, help="threads that share a batch (as in training)")
+    parser.add_argument("--workers", type=_workers, help="processes that share a batch (as in training)")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.set_defaults(run=_run)
 

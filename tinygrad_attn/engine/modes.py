@@ -52,7 +52,7 @@ class Mode(NamedTuple):
     explicit: bool = False  # fused operations run their definition, one primitive at a time
     watcher: Watcher | None = None
     scope: Scope | None = None
-    workers: Workers | None = None  # threads among which large kernels split the batch
+    workers: Workers | None = None  # processes that share large batches
 
 
 class _Thread(threading.local):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tinygrad_attn.engine import Tensor, no_grad
-from tinygrad_attn.engine.modes import changed_mode, thread
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.nn.cells import State
 from tinygrad_attn.nn.checks import check_sizes
 from tinygrad_attn.nn.decoder import DecoderState, Memory
+from tinygrad_attn.nn.sharing import shared_search
 from tinygrad_attn.tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
@@ -50,7 +48,7 @@ def greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decode
     PAD and BOS are never chosen. A sentence that has ended leaves the batch.
     """
     check_sizes("greedy", max_length=max_length)
-    return _shared(model, source, lengths, lambda part, its: _greedy(model, part, its, max_length))
+    return _shared(model, source, lengths, "greedy", [int(max_length)], _greedy)
 
 
 def _greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decoded:
@@ -93,8 +91,8 @@ def beam_search(
     check_sizes("beam_search", max_length=max_length, beam_size=beam_size)
     if not np.isfinite(length_penalty):
         raise ValueError(f"beam_search: length_penalty is {length_penalty}, expected a finite number")
-    settings = (max_length, beam_size, length_penalty)
-    return _shared(model, source, lengths, lambda part, its: _beam_search(model, part, its, *settings))
+    settings = [int(max_length), int(beam_size), float(length_penalty)]
+    return _shared(model, source, lengths, "beam_search", settings, _beam_search)
 
 
 def _beam_search(
@@ -192,21 +190,24 @@ class _Best:
         return improves & np.isfinite(best_open)
 
 
-def _shared(model: Seq2Seq, source: Any, lengths: Any, decode: Callable[[Any, Any], Decoded]) -> Decoded:
+def _shared(
+    model: Seq2Seq,
+    source: Any,
+    lengths: Any,
+    search: str,
+    settings: Sequence[Any],
+    decode: Callable[..., Decoded],
+) -> Decoded:
     """`decode` in evaluation mode; where there are workers, each takes a part of the sentences."""
-    workers, source = thread.mode.workers, np.asarray(value_of(source))
+    source = np.asarray(value_of(source))
     lengths = None if lengths is None else np.asarray(value_of(lengths))
-    count = 1
-    if workers is not None and (lengths is None or lengths.shape == source.shape[:1]):
-        count = min(workers.count, len(source) // LEAST_SENTENCES if source.ndim == 2 else 1)
-    with _evaluating(model), changed_mode(workers=None):
-        if workers is None or count < 2:
-            return decode(source, lengths)
-        bounds = [len(source) * i // count for i in range(count + 1)]
-        parts = [slice(start, stop) for start, stop in pairwise(bounds)]
-        return _joined(
-            workers.run([partial(decode, source[p], None if lengths is None else lengths[p]) for p in parts])
-        )
+
+    def part(source: Any, lengths: Any) -> Decoded:
+        return decode(model, source, lengths, *settings)
+
+    with _evaluating(model):
+        found = shared_search(model, search, source, lengths, settings, part, LEAST_SENTENCES)
+        return part(source, lengths) if found is None else _joined([Decoded(*arrays) for arrays in found])
 
 
 def _joined(parts: Sequence[Decoded]) -> Decoded:

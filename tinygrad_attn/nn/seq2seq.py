@@ -16,6 +16,7 @@ from tinygrad_attn.nn.encoder import BidirectionalEncoder, Encoding
 from tinygrad_attn.nn.layers import Dropout, Embedding
 from tinygrad_attn.nn.module import Module
 from tinygrad_attn.nn.search import Decoded, beam_search, greedy
+from tinygrad_attn.nn.sharing import shared_loss
 from tinygrad_attn.ops import cross_entropy, stack
 from tinygrad_attn.tokens import EOS, PAD
 
@@ -188,7 +189,12 @@ class Seq2Seq(Module):
         """The mean cross-entropy, in nats, over the target tokens of the batch that are not PAD.
 
         It takes the quickest way there; for gradients on α, e, s and h, call the model and `cross_entropy`.
+        Within `train.workers`, processes share a large batch.
         """
+        shared = shared_loss(self, batch)
+        if shared is not None:
+            shared.name = "loss"
+            return shared
         encoding = self.encode(batch.source, batch.lengths)
         logits = self.decoder.logits(self._embedded_target(batch.target_in), encoding)
         loss = cross_entropy(logits, batch.target_out, ignore_index=PAD)

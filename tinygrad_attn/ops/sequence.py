@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import fused, scope
-from tinygrad_attn.engine.workers import Sharded
 from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, inputs_with_ones
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
@@ -164,10 +163,4 @@ def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str
     return (to_x if held is None else np.where(mask[:, :, None], to_x, 0), None, *gradients)
 
 
-def _work(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) -> float:
-    """Multiplications in one step: both directions' recurrent products."""
-    return 2 * len(x) * weights[1].size
-
-
-_sharded = Sharded(_kernel, _vjp, (True, True), _work)
-bidirectional = fused(bidirectional_definition, _sharded.kernel, _sharded.kernel_vjp, name="bidirectional")
+bidirectional = fused(bidirectional_definition, _kernel, _vjp, name="bidirectional")

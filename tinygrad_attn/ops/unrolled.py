@@ -13,7 +13,6 @@ import numpy as np
 
 from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.engine.tensor import expose
-from tinygrad_attn.engine.workers import Sharded
 from tinygrad_attn.ops.attention import additive_scores, weighted_sum
 from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, inputs_with_ones
 from tinygrad_attn.ops.sequence import step_of
@@ -204,16 +203,4 @@ def _vjp(
     )
 
 
-def _work(
-    words: np.ndarray, initial: np.ndarray, annotations: np.ndarray, keys: np.ndarray, *others: Any, cell: str
-) -> Any:
-    """Multiplications in one step: the cell's products, and the scores, whose tanh costs as much as 16 of
-    them."""
-    w_ih, w_hh = others[3], others[4]
-    return len(words) * (w_ih.size + w_hh.size) + 16 * keys.size
-
-
-_sharded = Sharded(_kernel, _vjp, (True,) * 5, _work)
-bahdanau_decoder = fused(
-    bahdanau_decoder_definition, _sharded.kernel, _sharded.kernel_vjp, name="bahdanau_decoder"
-)
+bahdanau_decoder = fused(bahdanau_decoder_definition, _kernel, _vjp, name="bahdanau_decoder")

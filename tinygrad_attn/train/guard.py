@@ -15,10 +15,12 @@ from tinygrad_attn.engine.workers import Workers
 
 @contextlib.contextmanager
 def workers(count: int | None = None) -> Iterator[int]:
-    """Within a `with` block, large kernels share each batch among `count` threads; BLAS uses one in each.
+    """Within a `with` block, `count` processes share each large batch; BLAS uses one thread in each.
 
-    Small models gain nothing from more threads and stay on one; see `tinygrad_attn.engine.workers`. Sums of
-    gradients are taken thread by thread, so a run is reproducible for a given number of workers.
+    `Seq2Seq.loss`, `greedy` and `beam_search` give each process, this one included, a part of the sentences.
+    Small models gain nothing and stay in this one; see `tinygrad_attn.nn.sharing`. Gradients are summed part by
+    part, so a run is reproducible for a given number of workers. Where processes cannot be handed files
+    (Windows), this one computes all parts.
 
     Args:
         count: how many; `usual_workers()` if None.
