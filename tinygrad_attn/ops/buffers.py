@@ -1,7 +1,8 @@
 """The arrays of a recurrence over several steps, and what is done with all steps at once.
 
-The axis of steps stands right before (B, H), so that the blocks of one step are contiguous for the loop, and
-all steps of one gate are one matrix (steps · B, H) for the products that come before and after it.
+What a step reads and writes is one contiguous array a step. What enters the products that come before and
+after the loop has the axis of steps right before (B, H), so that all steps of one gate are one matrix
+(steps · B, H).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.ops.spaces import bytes_of
-from tinygrad_attn.ops.steps import ResetBeforeGRU, Step
+from tinygrad_attn.ops.steps import Gates, Scratch, Step
 
 
 class Buffers:
@@ -20,16 +21,21 @@ class Buffers:
     def __init__(
         self, step: type[Step], count: int, lead: tuple[int, ...], batch: int, size: int, dtype: Any
     ) -> None:
-        block = (batch, size)
+        block = (*lead, batch, size)
         self.step = step
-        self.states = [np.empty((*lead, count + 1, *block), dtype) for _ in range(step.states)]
-        self.kept = [
-            np.empty((*lead, *((units,) if units > 1 else ()), count, *block), dtype) for units in step.kept
-        ]
-        self.scratch = (np.empty((*lead, step.gates, *block), dtype), np.empty((*lead, *block), dtype))
-        self.state = [tuple(array[..., t, :, :] for array in self.states) for t in range(count + 1)]
-        self.kept_at = [tuple(array[..., t, :, :] for array in self.kept) for t in range(count)]
-        self.nbytes = bytes_of(*self.states, *self.kept, *self.scratch)
+        self.states = [np.empty((count + 1, *block), dtype) for _ in range(step.states)]
+        self.kept = [np.empty((count, units, *block), dtype) for units in step.kept]
+        self.state = list(zip(*self.states, strict=True))
+        self.kept_at = [tuple(_with_blocks(array[t] for array in self.kept)) for t in range(count)]
+        self.scratch = Scratch(
+            Gates.of(np.empty((step.gates, *block), dtype)),
+            Gates.of(np.empty((step.gates + step.inner, *block), dtype)),
+            np.empty(block, dtype),
+            np.empty(block, dtype),
+        )
+        self.nbytes = bytes_of(
+            *self.states, *self.kept, self.scratch.gates.whole, self.scratch.blocks.whole, *self.scratch[2:]
+        )
 
     def start(self, *initial: np.ndarray) -> None:
         """Sets the state before the first step; what is not given is zero."""
@@ -37,21 +43,31 @@ class Buffers:
             array[...] = initial[position] if position < len(initial) else 0
 
 
+def _with_blocks(arrays: Any) -> Any:
+    """Each array, followed by its blocks; of an array of a single block, only that."""
+    for array in arrays:
+        if len(array) > 1:
+            yield array
+        yield from array
+
+
 class Gradients:
     """What the backward pass over the steps of `buffers` writes."""
 
     def __init__(self, buffers: Buffers) -> None:
         step, states = buffers.step, buffers.states[0]
-        *lead, after, batch, size = states.shape
-        dtype, block, count = states.dtype, (batch, size), after - 1
-        self.dx = np.empty((*lead, step.gates, count, *block), dtype)
-        self.inner = np.empty((*lead, count, *block), dtype) if step.inner else None
-        self.carried = tuple(np.zeros((*lead, *block), dtype) for _ in range(step.states))
-        self.arriving = tuple(np.empty((*lead, *block), dtype) for _ in range(step.states))
-        self.dx_at = [self.dx[..., t, :, :] for t in range(count)]
-        self._inner_at = [None if self.inner is None else self.inner[..., t, :, :] for t in range(count)]
+        after, *lead, batch, size = states.shape
+        dtype, block, count = states.dtype, (*lead, batch, size), after - 1
+        self._blocks = np.empty((step.gates + step.inner, *lead, count, batch, size), dtype)
+        self._blocks_at = [self._blocks[..., t, :, :] for t in range(count)]
+        self.dx = self._blocks[1:] if step.inner else self._blocks  # (G, ..., count, B, H)
+        blocks = buffers.scratch.blocks.whole
+        self.latest = blocks[1:] if step.inner else blocks
+        """The part of `dx` that the last step back wrote, (G, ..., B, H)."""
+        self.carried = tuple(np.zeros(block, dtype) for _ in range(step.states))
+        self.arriving = tuple(np.empty(block, dtype) for _ in range(step.states))
         self._buffers = buffers
-        self.nbytes = bytes_of(self.dx, self.inner, *self.carried, *self.arriving)
+        self.nbytes = bytes_of(self._blocks, *self.carried, *self.arriving)
 
     def start(self) -> None:
         """Nothing comes back from beyond the last step."""
@@ -78,11 +94,10 @@ class Gradients:
             buffers.state[t + 1],
             buffers.kept_at[t],
             w,
-            self.dx_at[t],
-            self._inner_at[t],
             self.carried,
             buffers.scratch,
         )
+        self._blocks_at[t][...] = buffers.scratch.blocks.whole
 
     def of_direction(self, direction: int | tuple[()], inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """The gradients of a cell's weights: W_ih, W_hh, b_ih, b_hh.
@@ -90,21 +105,23 @@ class Gradients:
         `inputs` (steps · B, I + 1) are all steps' inputs, with a column of ones for the bias.
         """
         buffers, step = self._buffers, self._buffers.step
-        gates, count, batch, size = self.dx[direction].shape
-        rows = self.dx[direction].reshape(gates, count * batch, size)
-        before = buffers.states[0][direction][:-1].reshape(count * batch, size)
+        at = (slice(None), direction) if isinstance(direction, int) else ()
+        rows = self.dx[at]
+        gates, count, batch, size = rows.shape
+        rows = rows.reshape(gates, count * batch, size)
+        before = buffers.states[0][:-1][at].reshape(count * batch, size)
         to_input = np.matmul(rows.swapaxes(1, 2), inputs)  # (G, H, I + 1)
         to_w = np.empty((gates, size, size), rows.dtype)
         to_bias = to_input[:, :, -1].copy()
-        own = step.inner or step is ResetBeforeGRU  # the last gate's recurrent share is a product of its own
-        together = gates - 1 if own else gates
-        np.matmul(rows[:together].swapaxes(1, 2), before, out=to_w[:together])
-        if self.inner is not None:
-            inner = self.inner[direction].reshape(count * batch, size)
+        alike = gates - 1 if step.inner or step.outer else gates
+        np.matmul(rows[:alike].swapaxes(1, 2), before, out=to_w[:alike])
+        if step.inner:
+            inner = self._blocks[at][0].reshape(count * batch, size)
             np.matmul(inner.T, before, out=to_w[-1])
             to_bias[-1] = np.matmul(inputs[:, -1], inner)
-        elif own:
-            np.matmul(rows[-1].T, buffers.kept[2][direction].reshape(count * batch, size), out=to_w[-1])
+        elif step.outer:
+            entered = buffers.kept[-1][:, 0][at].reshape(count * batch, size)
+            np.matmul(rows[-1].T, entered, out=to_w[-1])
         return (
             to_input[:, :, :-1].reshape(gates * size, inputs.shape[1] - 1),
             to_w.reshape(gates * size, size),
@@ -118,6 +135,23 @@ def by_gate(w: np.ndarray, step: type[Step]) -> Any:
     return w.reshape(step.gates, len(w) // step.gates, w.shape[1])
 
 
+def weight_forward(step: type[Step], *w: np.ndarray) -> np.ndarray:
+    """W_hh as the forward steps multiply with it: (G, H, H), or (G, D, H, H) of several directions."""
+    transposed = [by_gate(each, step).swapaxes(1, 2) for each in w]
+    return np.stack(transposed, axis=1) if len(w) > 1 else np.ascontiguousarray(transposed[0])
+
+
+def weight_backward(step: type[Step], *w: np.ndarray) -> np.ndarray:
+    """W_hh as the backward steps multiply with it: (G, H, H), or (G, D, H, H) of several directions.
+
+    The gate whose recurrent share has a gradient of its own comes first, as its block does.
+    """
+    gates = [by_gate(each, step) for each in w]
+    if step.inner:
+        gates = [np.concatenate([each[-1:], each[:-1]]) for each in gates]
+    return np.stack(gates, axis=1) if len(w) > 1 else gates[0]
+
+
 def input_weight(step: type[Step], w: np.ndarray, b_ih: np.ndarray, b_hh: np.ndarray) -> np.ndarray:
     """What inputs with a column of ones meet, (G, I + 1, H): W_ih, and the biases that simply add."""
     weight = by_gate(w, step)
@@ -129,9 +163,18 @@ def input_weight(step: type[Step], w: np.ndarray, b_ih: np.ndarray, b_hh: np.nda
     return whole
 
 
-def inner_bias(step: type[Step], b_hh: np.ndarray) -> Any:
-    """The bias that a GRU's reset gate scales, (1, H); of no use to other cells."""
-    return b_hh.reshape(step.gates, 1, -1)[-1]
+def inner_bias(step: type[Step], batch: int, *b_hh: np.ndarray) -> Any:
+    """The bias that a GRU's reset gate scales, for each row of the batch; None for other cells.
+
+    (B, H), or (D, B, H) of several directions.
+    """
+    if not step.inner:
+        return None
+    biases = [each.reshape(step.gates, -1)[-1] for each in b_hh]
+    rows = np.empty((len(b_hh), batch, len(biases[0])), b_hh[0].dtype)
+    for row, bias in zip(rows, biases, strict=True):
+        row[...] = bias
+    return rows if len(b_hh) > 1 else rows[0]
 
 
 def inputs_with_ones(count: int, batch: int, width: int, dtype: Any) -> np.ndarray:

@@ -11,7 +11,16 @@ import numpy as np
 
 from tinygrad_attn.engine import Fused, fused
 from tinygrad_attn.ops import steps
-from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, inputs_with_ones
+from tinygrad_attn.ops.buffers import (
+    Buffers,
+    Gradients,
+    by_gate,
+    inner_bias,
+    input_weight,
+    inputs_with_ones,
+    weight_backward,
+    weight_forward,
+)
 from tinygrad_attn.ops.elementwise import sigmoid, tanh
 from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.shapes import split
@@ -83,8 +92,8 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
         buffers = Buffers(step, 1, (), len(h), h.shape[1], h.dtype)
         buffers.start(h)
         before, after = buffers.state
-        w, b = by_gate(w_hh, step), inner_bias(step, b_hh)
-        step.forward(gates, before, w, b, after, buffers.kept_at[0], buffers.scratch)
+        w, b = weight_forward(step, w_hh), inner_bias(step, len(x), b_hh)
+        step.forward(steps.Gates.of(gates), before, w, b, after, buffers.kept_at[0], buffers.scratch)
         return after[0], (inputs, buffers)
 
     def kernel_vjp(
@@ -92,8 +101,8 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
     ) -> Any:
         inputs, buffers = saved
         grads = Gradients(buffers)
-        grads.step_back(0, g, by_gate(w_hh, step))
-        to_x = np.add.reduce(np.matmul(grads.dx[:, 0], by_gate(w_ih, step)), axis=0)
+        grads.step_back(0, g, weight_backward(step, w_hh))
+        to_x = np.add.reduce(np.matmul(grads.latest, by_gate(w_ih, step)), axis=0)
         return (to_x, grads.carried[0], *grads.of_direction((), inputs[0]))
 
     return fused(definition, kernel, kernel_vjp, name=name)

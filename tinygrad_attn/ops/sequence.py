@@ -13,12 +13,21 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import fused, scope
-from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, inputs_with_ones
+from tinygrad_attn.ops.buffers import (
+    Buffers,
+    Gradients,
+    by_gate,
+    inner_bias,
+    input_weight,
+    inputs_with_ones,
+    weight_backward,
+    weight_forward,
+)
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.spaces import bytes_of, pool
-from tinygrad_attn.ops.steps import STEPS, Step
+from tinygrad_attn.ops.steps import STEPS, Gates, Step
 
 
 def step_of(cell: str, x: Any, state: tuple[Any, ...], weights: Sequence[Any]) -> tuple[Any, ...]:
@@ -67,12 +76,11 @@ class _Space:
 
     def __init__(self, step: type[Step], length: int, batch: int, width: int, size: int, dtype: Any) -> None:
         self.inputs = np.stack([inputs_with_ones(length, batch, width, dtype)] * 2)  # (2, T, B, I + 1)
-        self.gates = np.empty((2, step.gates, length, batch, size), dtype)
+        self.gates = np.empty((step.gates, 2, length, batch, size), dtype)
         self.buffers = Buffers(step, length, (2,), batch, size, dtype)
         self.gradients = Gradients(self.buffers)
-        self.upstream = np.empty((2, length, batch, size), dtype)
-        self.gates_at = [self.gates[:, :, t] for t in range(length)]
-        self.upstream_at = [self.upstream[:, t] for t in range(length)]
+        self.upstream = np.empty((length, 2, batch, size), dtype)
+        self.gates_at = [Gates.of(self.gates[:, :, t]) for t in range(length)]
         self.nbytes = bytes_of(self.inputs, self.gates, self.upstream)
         self.nbytes += self.buffers.nbytes + self.gradients.nbytes
 
@@ -93,10 +101,10 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
         np.matmul(
             inputs[direction].reshape(length * batch, width + 1),
             input_weight(step, w_ih, b_ih, b_hh),
-            out=space.gates[direction].reshape(step.gates, length * batch, size),
+            out=space.gates[:, direction].reshape(step.gates, length * batch, size),
         )
-    w = _pair(by_gate(weights[1], step), by_gate(weights[5], step))
-    b = _pair(inner_bias(step, weights[3]), inner_bias(step, weights[7]))
+    w = weight_forward(step, weights[1], weights[5])
+    b = inner_bias(step, batch, weights[3], weights[7])
     buffers.start()
     state = buffers.state
     for k, gates in enumerate(space.gates_at):
@@ -105,19 +113,12 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
             for after, before in zip(state[k + 1], state[k], strict=True):
                 np.copyto(after, before, where=held[k])
     annotations = np.empty((batch, length, 2 * size), x.dtype)
-    hidden = buffers.states[0][:, 1:]  # (2, T, B, H)
-    annotations[:, :, :size] = hidden[0].swapaxes(0, 1)
-    annotations[:, :, size:] = hidden[1, ::-1].swapaxes(0, 1)
+    hidden = buffers.states[0][1:]  # (T, 2, B, H)
+    annotations[:, :, :size] = hidden[:, 0].swapaxes(0, 1)
+    annotations[:, :, size:] = hidden[::-1, 1].swapaxes(0, 1)
     if held is not None:
         annotations[~mask] = 0
-    return annotations, (loan, w, held)
-
-
-def _pair(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
-    """The two directions' weights, beside each other on a new first axis."""
-    pair = np.empty((2, *forward.shape), forward.dtype)
-    pair[0], pair[1] = forward, backward
-    return pair
+    return annotations, (loan, held)
 
 
 def _held(mask: np.ndarray) -> np.ndarray | None:
@@ -130,18 +131,19 @@ def _held(mask: np.ndarray) -> np.ndarray | None:
 
 def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str) -> Any:
     step = STEPS[cell]
-    loan, w, held = saved
+    loan, held = saved
     space: _Space = loan.space
     batch, length, width = x.shape
     size = weights[1].shape[1]
     upstream, grads = space.upstream, space.gradients
-    upstream[0] = g[:, :, :size].swapaxes(0, 1)
-    upstream[1] = g[:, ::-1, size:].swapaxes(0, 1)
+    upstream[:, 0] = g[:, :, :size].swapaxes(0, 1)
+    upstream[:, 1] = g[:, ::-1, size:].swapaxes(0, 1)
     if held is not None:
-        np.copyto(upstream, 0, where=held.swapaxes(0, 1))
+        np.copyto(upstream, 0, where=held)
+    w = weight_backward(step, weights[1], weights[5])
     grads.start()
     for k in reversed(range(length)):
-        grads.arrive(space.upstream_at[k])
+        grads.arrive(upstream[k])
         if held is None:
             grads.leave(k, w)
             continue
@@ -156,7 +158,7 @@ def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str
     to_inputs: Any = 0
     for direction, order in enumerate((slice(None), slice(None, None, -1))):
         gradients += grads.of_direction(direction, space.inputs[direction].reshape(length * batch, width + 1))
-        rows = grads.dx[direction].reshape(step.gates, length * batch, size)
+        rows = grads.dx[:, direction].reshape(step.gates, length * batch, size)
         shares = np.matmul(rows, by_gate(weights[4 * direction], step))
         to_inputs = to_inputs + np.add.reduce(shares, axis=0).reshape(length, batch, width)[order]
     to_x = to_inputs.swapaxes(0, 1)

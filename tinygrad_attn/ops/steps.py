@@ -1,14 +1,15 @@
 """One step of each recurrent cell on plain arrays, forward and backward: the inner loops of the kernels.
 
-Each gate is one contiguous block: arrays are (G, B, H), gates in PyTorch's order, and a leading axis may hold
-several directions. Everything is written into arrays that the caller gives, made once for all steps by
-`buffers.Buffers`. Biases are part of `x`, the input's share of the gates, but for the one that a GRU's reset
-gate scales; `w` is W_hh as (G, H, H), rows first.
+Each gate is one contiguous block, and so is a step's whole array: (G, B, H), gates in PyTorch's order, or
+(G, D, B, H) with D directions side by side. For numpy that is one flat loop, which for small arrays costs a
+third of a loop over strided blocks. Everything is written into arrays that the caller gives, made once for
+all steps by `buffers.Buffers`. Biases are part of `x`, the input's share of the gates, but for the one that
+a GRU's reset gate scales.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,12 +30,35 @@ def constant(value: float, dtype: Any) -> np.ndarray:
     return found
 
 
+class Gates(NamedTuple):
+    """An array of one block a gate, and views of it made once."""
+
+    whole: np.ndarray  # (G, ..., B, H)
+    first: np.ndarray  # all but the last gate
+    last: np.ndarray
+    each: Arrays
+
+    @classmethod
+    def of(cls, whole: np.ndarray) -> Gates:
+        """The array with its views."""
+        return cls(whole, whole[:-1], whole[-1], tuple(whole))
+
+
+class Scratch(NamedTuple):
+    """Arrays that the steps use in between."""
+
+    gates: Gates  # one block for each gate
+    blocks: Gates  # backward: one for each gradient, see Step.blocks
+    a: np.ndarray  # (..., B, H)
+    b: np.ndarray
+
+
 def sigmoid_(x: np.ndarray) -> None:
     """σ(x) = 1 / (1 + exp(-x)), in place. (numpy's exp takes half the time of its tanh.)"""
     one = constant(1, x.dtype)
     multiply(x, constant(-1, x.dtype), x)  # numpy 2.4's negative errs on float32 with a stride of four
-    np.minimum(x, constant(80, x.dtype), out=x)  # beyond, σ is zero to rounding, and exp would overflow
-    exp(x, x)
+    with np.errstate(over="ignore"):  # exp may be infinite, and σ is zero then
+        exp(x, x)
     add(x, one, x)
     divide(one, x, x)
 
@@ -53,9 +77,11 @@ def tanh_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
     multiply(out, g, out)
 
 
-def recur(h: np.ndarray, w: np.ndarray, out: np.ndarray) -> None:
-    """W h for every gate: h (B, H), w (G, H, H), out (G, B, H)."""
-    matmul(h[..., None, :, :], w.swapaxes(-1, -2), out)
+def _sum(parts: Arrays, out: np.ndarray) -> None:
+    """out = Σ parts, which are at least two."""
+    add(parts[0], parts[1], out)
+    for part in parts[2:]:
+        add(out, part, out)
 
 
 class Step:
@@ -64,35 +90,36 @@ class Step:
     Attributes:
         gates: G.
         states: how many arrays (B, H) the state has; the first is h.
-        kept: the arrays that the backward step needs, each by its number of blocks (B, H).
-        scratch: how many blocks (B, H) the steps use besides one for each gate.
-        inner: whether the last gate's recurrent share has a gradient of its own (and a bias of its own).
+        kept: the arrays that the backward step needs, each by its number of blocks (B, H). The steps are
+            given each array, followed by its blocks if there are several.
+        inner: whether the last gate's recurrent share has a bias of its own, and so a gradient of its own.
+        outer: whether the last gate's recurrent product is taken of something else than h.
     """
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
     kept: ClassVar[tuple[int, ...]] = ()
     inner: ClassVar[bool] = False
+    outer: ClassVar[bool] = False
 
     @staticmethod
-    def forward(x: Any, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Arrays) -> None:
-        """Writes the new state and what the backward step needs; `b` (1, H) is the bias not in `x`."""
+    def forward(x: Gates, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Scratch) -> None:
+        """Writes the new state and what the backward step needs.
+
+        `w` is W_hh (G, ..., H, H) of each gate, transposed; `b`, of a shape that fits (..., B, H), is the
+        bias not in `x`.
+        """
         raise NotImplementedError
 
     @staticmethod
     def backward(
-        g: Arrays,
-        state: Arrays,
-        new: Arrays,
-        kept: Arrays,
-        w: Any,
-        dx: Any,
-        inner: Any,
-        out: Arrays,
-        scratch: Arrays,
+        g: Arrays, state: Arrays, new: Arrays, kept: Arrays, w: Any, out: Arrays, scratch: Scratch
     ) -> None:
-        """From the gradient `g` for the new state, which is overwritten, those for `x`, for the recurrent
-        share of the last gate (`inner`) where it has its own, and, in `out`, for the state."""
+        """From the gradient `g` for the new state, which is overwritten, that for the state, in `out`, and
+        those for `x`, in `scratch.blocks`; before them that of the last gate's recurrent share (`inner`).
+
+        `w` is W_hh (G, ..., H, H) in the order of the blocks, see `buffers.weight_backward`.
+        """
         raise NotImplementedError
 
 
@@ -102,27 +129,20 @@ class RNN(Step):
     gates = 1
 
     @staticmethod
-    def forward(x: Any, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Arrays) -> None:
+    def forward(x: Gates, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Scratch) -> None:
         """As Step.forward."""
-        recur(state[0], w, scratch[0])
-        add(scratch[0][..., 0, :, :], x[..., 0, :, :], new[0])
-        tanh(new[0], new[0])
+        (out,) = new
+        matmul(state[0], w, scratch.gates.whole)
+        add(scratch.gates.last, x.last, out)
+        tanh(out, out)
 
     @staticmethod
     def backward(
-        g: Arrays,
-        state: Arrays,
-        new: Arrays,
-        kept: Arrays,
-        w: Any,
-        dx: Any,
-        inner: Any,
-        out: Arrays,
-        scratch: Arrays,
+        g: Arrays, state: Arrays, new: Arrays, kept: Arrays, w: Any, out: Arrays, scratch: Scratch
     ) -> None:
         """As Step.backward."""
-        tanh_backward(g[0], new[0], dx[..., 0, :, :])
-        matmul(dx[..., 0, :, :], w[..., 0, :, :], out[0])
+        tanh_backward(g[0], new[0], scratch.blocks.last)
+        matmul(scratch.blocks.last, w[0], out[0])
 
 
 class GRU(Step):
@@ -133,47 +153,45 @@ class GRU(Step):
     inner = True
 
     @staticmethod
-    def forward(x: Any, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Arrays) -> None:
+    def forward(x: Gates, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Scratch) -> None:
         """As Step.forward."""
-        (h,), (out,), (rz, n, recurrent), (gates, _) = state, new, kept, scratch
-        recur(h, w, gates)
-        add(gates[..., :2, :, :], x[..., :2, :, :], rz)
+        (h,), (out,), (rz, r, z, n, recurrent), gates = state, new, kept, scratch.gates
+        matmul(h, w, gates.whole)
+        add(gates.first, x.first, rz)
         sigmoid_(rz)
-        add(gates[..., 2, :, :], b, recurrent)
-        multiply(rz[..., 0, :, :], recurrent, n)
-        add(n, x[..., 2, :, :], n)
+        add(gates.last, b, recurrent)
+        multiply(r, recurrent, n)
+        add(n, x.last, n)
         tanh(n, n)
         subtract(h, n, out)
-        multiply(out, rz[..., 1, :, :], out)
+        multiply(out, z, out)
         add(out, n, out)
 
     @staticmethod
     def backward(
-        g: Arrays,
-        state: Arrays,
-        new: Arrays,
-        kept: Arrays,
-        w: Any,
-        dx: Any,
-        inner: Any,
-        out: Arrays,
-        scratch: Arrays,
+        g: Arrays, state: Arrays, new: Arrays, kept: Arrays, w: Any, out: Arrays, scratch: Scratch
     ) -> None:
         """As Step.backward."""
-        (g_h,), (h,), (rz, n, recurrent), (carried,), (gates, a) = g, state, kept, out, scratch
-        r, z, dx_n = rz[..., 0, :, :], rz[..., 1, :, :], dx[..., 2, :, :]
+        (g_h,), (h,), (rz, r, z, n, recurrent), (carried,) = g, state, kept, out
+        gates, blocks, a, b = scratch
+        inner, to_r, to_z, to_n = blocks.each
+        to_rz = blocks.whole[1:3]
+        one = constant(1, g_h.dtype)
+        subtract(one, rz, to_rz)
+        multiply(to_rz, rz, to_rz)
         subtract(h, n, a)
         multiply(a, g_h, a)
-        sigmoid_backward(a, z, dx[..., 1, :, :])
+        multiply(to_z, a, to_z)
         multiply(g_h, z, a)  # what goes to h directly
         subtract(g_h, a, g_h)
-        tanh_backward(g_h, n, dx_n)
-        multiply(dx_n, recurrent, g_h)
-        sigmoid_backward(g_h, r, dx[..., 0, :, :])
-        multiply(dx_n, r, inner)
-        matmul(dx[..., :2, :, :], w[..., :2, :, :], gates[..., :2, :, :])
-        matmul(inner, w[..., 2, :, :], gates[..., 2, :, :])
-        add.reduce(gates, axis=-3, out=carried)
+        multiply(n, n, to_n)
+        subtract(one, to_n, to_n)
+        multiply(to_n, g_h, to_n)
+        multiply(to_n, r, inner)
+        multiply(to_n, recurrent, b)
+        multiply(to_r, b, to_r)
+        matmul(blocks.first, w, gates.whole)
+        _sum(gates.each, carried)
         add(carried, a, carried)
 
 
@@ -186,49 +204,43 @@ class ResetBeforeGRU(Step):
 
     gates = 3
     kept = (2, 1, 1)
+    outer = True
 
     @staticmethod
-    def forward(x: Any, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Arrays) -> None:
+    def forward(x: Gates, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Scratch) -> None:
         """As Step.forward."""
-        (h,), (out,), (rz, n, reset), (gates, _) = state, new, kept, scratch
-        recur(h, w[..., :2, :, :], gates[..., :2, :, :])
-        add(gates[..., :2, :, :], x[..., :2, :, :], rz)
+        (h,), (out,), (rz, r, z, n, reset), gates = state, new, kept, scratch.gates
+        matmul(h, w[:2], gates.first)
+        add(gates.first, x.first, rz)
         sigmoid_(rz)
-        multiply(rz[..., 0, :, :], h, reset)
-        matmul(reset, w[..., 2, :, :].swapaxes(-1, -2), n)
-        add(n, x[..., 2, :, :], n)
+        multiply(r, h, reset)
+        matmul(reset, w[2], n)
+        add(n, x.last, n)
         tanh(n, n)
         subtract(n, h, out)
-        multiply(out, rz[..., 1, :, :], out)
+        multiply(out, z, out)
         add(out, h, out)
 
     @staticmethod
     def backward(
-        g: Arrays,
-        state: Arrays,
-        new: Arrays,
-        kept: Arrays,
-        w: Any,
-        dx: Any,
-        inner: Any,
-        out: Arrays,
-        scratch: Arrays,
+        g: Arrays, state: Arrays, new: Arrays, kept: Arrays, w: Any, out: Arrays, scratch: Scratch
     ) -> None:
         """As Step.backward."""
-        (g_h,), (h,), (rz, n, _), (carried,), (gates, a) = g, state, kept, out, scratch
-        r, z, dx_n = rz[..., 0, :, :], rz[..., 1, :, :], dx[..., 2, :, :]
+        (g_h,), (h,), (_, r, z, n, _), (carried,) = g, state, kept, out
+        gates, blocks, a, _ = scratch
+        to_r, to_z, to_n = blocks.each
         subtract(n, h, a)
         multiply(a, g_h, a)
-        sigmoid_backward(a, z, dx[..., 1, :, :])
+        sigmoid_backward(a, z, to_z)
         multiply(g_h, z, a)
         subtract(g_h, a, g_h)  # what goes to h directly
-        tanh_backward(a, n, dx_n)
-        matmul(dx_n, w[..., 2, :, :], a)  # the gradient for r h
+        tanh_backward(a, n, to_n)
+        matmul(to_n, w[2], a)  # the gradient for r h
         multiply(a, h, carried)
-        sigmoid_backward(carried, r, dx[..., 0, :, :])
-        multiply(a, r, gates[..., 2, :, :])
-        matmul(dx[..., :2, :, :], w[..., :2, :, :], gates[..., :2, :, :])
-        add.reduce(gates, axis=-3, out=carried)
+        sigmoid_backward(carried, r, to_r)
+        multiply(a, r, gates.last)
+        matmul(blocks.first, w[:2], gates.first)
+        _sum(gates.each, carried)
         add(carried, g_h, carried)
 
 
@@ -240,13 +252,12 @@ class LSTM(Step):
     kept = (4, 1)
 
     @staticmethod
-    def forward(x: Any, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Arrays) -> None:
+    def forward(x: Gates, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Scratch) -> None:
         """As Step.forward; the state is (h, c)."""
-        (h, c), (h_new, c_new), (a, squashed) = state, new, kept
-        recur(h, w, scratch[0])
-        add(scratch[0], x, a)
-        i, f, candidate, o = (a[..., k, :, :] for k in range(4))
-        sigmoid_(a[..., :2, :, :])
+        (h, c), (h_new, c_new), (a, i, f, candidate, o, squashed) = state, new, kept
+        matmul(h, w, scratch.gates.whole)
+        add(scratch.gates.whole, x.whole, a)
+        sigmoid_(a[:2])
         tanh(candidate, candidate)
         sigmoid_(o)
         multiply(i, candidate, squashed)
@@ -257,33 +268,26 @@ class LSTM(Step):
 
     @staticmethod
     def backward(
-        g: Arrays,
-        state: Arrays,
-        new: Arrays,
-        kept: Arrays,
-        w: Any,
-        dx: Any,
-        inner: Any,
-        out: Arrays,
-        scratch: Arrays,
+        g: Arrays, state: Arrays, new: Arrays, kept: Arrays, w: Any, out: Arrays, scratch: Scratch
     ) -> None:
         """As Step.backward."""
-        (g_h, g_c), (_, c), (a, squashed), (to_h, to_c), (gates, part) = g, state, kept, out, scratch
-        i, f, candidate, o = (a[..., k, :, :] for k in range(4))
+        (g_h, g_c), (_, c), (_, i, f, candidate, o, squashed), (to_h, to_c) = g, state, kept, out
+        to_i, to_f, to_candidate, to_o = scratch.blocks.each
+        part = scratch.a
         multiply(g_h, squashed, part)
-        sigmoid_backward(part, o, dx[..., 3, :, :])
+        sigmoid_backward(part, o, to_o)
         multiply(g_h, o, g_h)
         tanh_backward(g_h, squashed, part)
         add(g_c, part, g_c)
         multiply(g_c, candidate, part)
-        sigmoid_backward(part, i, dx[..., 0, :, :])
+        sigmoid_backward(part, i, to_i)
         multiply(g_c, c, part)
-        sigmoid_backward(part, f, dx[..., 1, :, :])
+        sigmoid_backward(part, f, to_f)
         multiply(g_c, i, part)
-        tanh_backward(part, candidate, dx[..., 2, :, :])
+        tanh_backward(part, candidate, to_candidate)
         multiply(g_c, f, to_c)
-        matmul(dx, w, gates)
-        add.reduce(gates, axis=-3, out=to_h)
+        matmul(scratch.blocks.whole, w, scratch.gates.whole)
+        _sum(scratch.gates.each, to_h)
 
 
 STEPS: dict[str, type[Step]] = {"rnn": RNN, "gru": GRU, "reset_before_gru": ResetBeforeGRU, "lstm": LSTM}

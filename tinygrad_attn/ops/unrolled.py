@@ -14,12 +14,21 @@ import numpy as np
 from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.ops.attention import additive_scores, weighted_sum
-from tinygrad_attn.ops.buffers import Buffers, Gradients, by_gate, inner_bias, input_weight, inputs_with_ones
+from tinygrad_attn.ops.buffers import (
+    Buffers,
+    Gradients,
+    by_gate,
+    inner_bias,
+    input_weight,
+    inputs_with_ones,
+    weight_backward,
+    weight_forward,
+)
 from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
 from tinygrad_attn.ops.spaces import bytes_of, pool
-from tinygrad_attn.ops.steps import STEPS, Step
+from tinygrad_attn.ops.steps import STEPS, Gates, Step
 
 
 def bahdanau_decoder_definition(
@@ -88,7 +97,7 @@ class _Space:
         self.nbytes = bytes_of(*vars(self).values())
         self.buffers = Buffers(step, count, (), batch, size, dtype)
         self.gradients = Gradients(self.buffers)
-        self.gates_at = [self.gates[:, i] for i in range(count)]
+        self.entering = Gates.of(self.share)
         self.nbytes += self.buffers.nbytes + self.gradients.nbytes
 
 
@@ -114,7 +123,8 @@ def _kernel(
         input_weight(step, w_ih[:, :inner], b_ih, b_hh),
         out=space.gates.reshape(step.gates, count * batch, size),
     )
-    w_c, w, b = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2), by_gate(w_hh, step), inner_bias(step, b_hh)
+    w_c = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2)
+    w, b = weight_forward(step, w_hh), inner_bias(step, batch, b_hh)
     buffers.start(initial)
     state = buffers.state
     space.positions[...] = keys.swapaxes(0, 1)
@@ -123,7 +133,7 @@ def _kernel(
         nothing = absent.all(axis=0)  # a row without any position gets weights of zero
         absent &= ~nothing
     for i in range(count):
-        tanh, scores, entering = space.hidden[i], space.alpha[i], space.gates_at[i]
+        tanh, scores = space.hidden[i], space.alpha[i]
         np.add(space.positions, np.matmul(state[i][0], w_a.T), tanh)
         np.tanh(tanh, tanh)
         np.matmul(tanh, v_a, out=scores)
@@ -136,8 +146,8 @@ def _kernel(
             scores[:, nothing] = 0
         np.matmul(scores.T[:, None], annotations, out=contexts[i][:, None])
         np.matmul(contexts[i], w_c, out=share)
-        np.add(entering, share, entering)
-        step.forward(entering, state[i], w, b, state[i + 1], buffers.kept_at[i], buffers.scratch)
+        np.add(space.gates[:, i], share, share)
+        step.forward(space.entering, state[i], w, b, state[i + 1], buffers.kept_at[i], buffers.scratch)
     read = np.empty((batch, count, size + width + inner), words.dtype)
     read[:, :, :size] = buffers.states[0][1:].swapaxes(0, 1)
     read[:, :, size : size + width] = contexts.swapaxes(0, 1)
@@ -165,7 +175,7 @@ def _vjp(
     to_scores, to_query, to_context, term = space.to_scores, space.to_query, space.to_context, space.term
     (count, length, batch, a), size = hidden.shape, initial.shape[1]
     width, inner = contexts.shape[2], words.shape[2]
-    w_c, w = by_gate(w_ih, step)[:, :, inner:], by_gate(w_hh, step)
+    w_c, w = by_gate(w_ih, step)[:, :, inner:], weight_backward(step, w_hh)
     space.upstream[...] = g[:, :, :size].swapaxes(0, 1)
     to_context[...] = g[:, :, size : size + width].swapaxes(0, 1)
     squared = np.zeros((length, batch, a), g.dtype)  # Σ_i ē_i tanh², for the gradient of the keys
@@ -173,7 +183,7 @@ def _vjp(
     for i in reversed(range(count)):
         grads.step_back(i, space.upstream[i], w)
         context, e, query = to_context[i], to_scores[i], to_query[i]
-        np.add(context, np.add.reduce(np.matmul(grads.dx_at[i], w_c, out=space.shares), axis=0), context)
+        np.add(context, np.add.reduce(np.matmul(grads.latest, w_c, out=space.shares), axis=0), context)
         np.multiply(np.matmul(annotations, context[:, :, None])[:, :, 0].T, alpha[i], e)
         np.subtract(e, alpha[i] * np.add.reduce(e, axis=0), e)
         # q enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), the keys' the same without the sum.
