@@ -6,6 +6,7 @@ Arrays lie in an `Area`, memory that both processes see; messages say where. The
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import socket
@@ -51,7 +52,7 @@ class Area:
                 placed.append(None)
                 continue
             found = (array.dtype.str, array.shape, start)
-            self.array(found)[...] = array
+            self.array(found)[...] = array  # in C order, however it lay
             placed.append(found)
             start += room_for((array,))
         return placed
@@ -61,7 +62,7 @@ class Area:
         if placed is None:
             return None
         dtype, shape, offset = np.dtype(placed[0]), tuple(placed[1]), placed[2]
-        end = offset + dtype.itemsize * int(np.prod(shape))
+        end = offset + dtype.itemsize * math.prod(shape)
         if end > self._length:
             self._reach(end)
         return np.ndarray(shape, dtype, self._map, offset)

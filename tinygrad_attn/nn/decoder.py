@@ -27,11 +27,16 @@ _FUSED_CELLS = (RNNCell, GRUCell, LSTMCell)
 
 
 class Memory(NamedTuple):
-    """The source as the decoder consults it: annotations, their projections by the attention, the mask."""
+    """The source as the decoder consults it: annotations, their projections by the attention, the mask.
+
+    With several candidates, as in beam search, each sentence is there once and B·N states ask, those of a
+    sentence beside each other.
+    """
 
     annotations: Tensor  # (B, T, V)
     projected: Any
     mask: np.ndarray | None  # (B, T)
+    candidates: int = 1  # N
 
 
 class DecoderState(NamedTuple):
@@ -178,7 +183,8 @@ class AttentionDecoder(Module):
         """One target position.
 
         Args:
-            token_embedding: E y_{i-1}, (B, E).
+            token_embedding: E y_{i-1}, (B, E); (B·N, E) if the memory is for N candidates a sentence, and
+                the state and the result have as many rows.
             state: the state before the step, of `initial_state` or a step.
             memory: what `memory(encoding)` returned; an `Encoding` is projected here and now.
 
@@ -187,7 +193,9 @@ class AttentionDecoder(Module):
         """
         if isinstance(memory, Encoding):
             memory = self.memory(memory)
-        token_embedding = self.dropout(self._checked(token_embedding, memory.annotations, 2))
+        token_embedding = self.dropout(
+            self._checked(token_embedding, len(memory.annotations) * memory.candidates, 2)
+        )
         taken = self._advance(token_embedding, state, memory)
         read = self._read(taken.s, taken.context, token_embedding, taken.state.attentional)
         return taken._replace(logits=expose(self.output(read), "logits"), state=self._carried(taken.state))
@@ -199,7 +207,7 @@ class AttentionDecoder(Module):
         Raises:
             ValueError: if widths or batch sizes do not fit, or N is 0.
         """
-        embedded = self._checked(embedded, encoding.annotations, 3)
+        embedded = self._checked(embedded, len(encoding.annotations), 3)
         memory = self.memory(encoding)
         initial = state = self.initial_state(encoding)
         embedded = self.dropout(embedded)
@@ -233,7 +241,7 @@ class AttentionDecoder(Module):
             or type(cell) not in _FUSED_CELLS
         ):
             return self.unroll(embedded, encoding).logits
-        embedded = self._checked(embedded, encoding.annotations, 3)
+        embedded = self._checked(embedded, len(encoding.annotations), 3)
         memory = self.memory(encoding)
         read = bahdanau_decoder(
             self.dropout(embedded),
@@ -249,9 +257,9 @@ class AttentionDecoder(Module):
         logits: Tensor = expose(self.output(self._deepened(read)), "logits")
         return logits
 
-    def _checked(self, embedded: Any, annotations: Tensor, ndim: int) -> Any:
+    def _checked(self, embedded: Any, batch: int, ndim: int) -> Any:
         """The embedded words as numbers. Raises ValueError if they do not fit the decoder and the memory."""
-        embedded, batch = numbers(embedded, self.initial.weight), annotations.shape[0]
+        embedded = numbers(embedded, self.initial.weight)
         shape = "(batch, features)" if ndim == 2 else "(batch, steps, features) with at least one step"
         if embedded.ndim != ndim or not all(embedded.shape[1:]):
             raise ValueError(f"{self._title()}: embedded words have shape {embedded.shape}, expected {shape}")
@@ -285,9 +293,15 @@ class AttentionDecoder(Module):
         return moved
 
     def _attend(self, query: Tensor, memory: Memory) -> Attended:
+        batch, several = len(memory.annotations), memory.candidates > 1
+        if several:
+            query = reshape(query, (batch, memory.candidates, query.shape[1]))
         found: Attended = self.attention(
             query, memory.annotations, mask=memory.mask, projected=memory.projected
         )
+        if several:
+            rows = batch * memory.candidates
+            return Attended(*(reshape(part, (rows, part.shape[2])) for part in found))
         return found
 
     def _carried(self, state: DecoderState) -> DecoderState:

@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tinygrad_attn.engine import Tensor, no_grad
 from tinygrad_attn.engine.tensor import value_of
+from tinygrad_attn.nn.attention import (
+    AdditiveAttention,
+    ConcatAttention,
+    DotAttention,
+    FixedContext,
+    GeneralAttention,
+    ScaledDotAttention,
+)
+from tinygrad_attn.nn.beam import Beams, normalised
 from tinygrad_attn.nn.cells import State
 from tinygrad_attn.nn.checks import check_sizes
-from tinygrad_attn.nn.decoder import DecoderState, Memory
+from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, Memory
 from tinygrad_attn.nn.sharing import shared_search
 from tinygrad_attn.tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from tinygrad_attn.nn.seq2seq import Seq2Seq
 
+_FAMILY = (
+    AdditiveAttention,
+    ConcatAttention,
+    DotAttention,
+    ScaledDotAttention,
+    GeneralAttention,
+    FixedContext,
+)
 
 LEAST_SENTENCES = 64
 """Fewer than these are not worth a worker's while."""
+
+PART_BYTES = 4_000_000
+"""How many bytes of annotations, counted for each candidate, are decoded at a time."""
 
 
 class Decoded(NamedTuple):
@@ -52,31 +73,32 @@ def greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decode
 
 
 def _greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decoded:
-    with no_grad():
-        encoding = model.encode(source, lengths)
-        memory, state = model.decoder.memory(encoding), model.decoder.initial_state(encoding)
-        batch, length = encoding.annotations.shape[:2]
-        tokens = np.full((batch, max_length), PAD, np.int64)
-        weights = np.zeros((batch, max_length, length), encoding.annotations.dtype)
-        total = np.zeros(batch)
-        open_rows = np.arange(batch)
-        word = np.full(batch, BOS)
-        for i in range(max_length):
-            step = model.decoder.step(model.target_embedding(word), state, memory)
-            scores = _log_probabilities(step.logits)
-            word = scores.argmax(axis=1)
-            tokens[open_rows, i] = word
-            weights[open_rows, i] = step.weights.data
-            total[open_rows] += scores[np.arange(len(word)), word]
-            going = word != EOS
-            if not going.any():
-                break
-            state = step.state
-            if not going.all():
-                kept = np.flatnonzero(going)
-                open_rows, word = open_rows[kept], word[kept]
-                memory, state = _rows_of_memory(memory, kept), _rows_of_state(state, kept)
-    return _trimmed(tokens, weights, total)
+    return _in_parts(model, source, lengths, 1, partial(_greedy_part, model, max_length))
+
+
+def _greedy_part(model: Seq2Seq, max_length: int, memory: Memory, state: DecoderState) -> Decoded:
+    batch, length = memory.annotations.shape[:2]
+    tokens = np.full((batch, max_length), PAD, np.int64)
+    weights = np.zeros((batch, max_length, length), memory.annotations.dtype)
+    total = np.zeros(batch)
+    open_rows = np.arange(batch)
+    word = np.full(batch, BOS)
+    for i in range(max_length):
+        step = model.decoder.step(model.target_embedding(word), state, memory)
+        logits, log_z = normalised(_present(step.logits))
+        word = logits.argmax(axis=1)
+        tokens[open_rows, i] = word
+        weights[open_rows, i] = step.weights.data
+        total[open_rows] += logits[np.arange(len(word)), word] - log_z
+        going = word != EOS
+        if not going.any():
+            break
+        state = step.state
+        if not going.all():
+            kept = np.flatnonzero(going)
+            open_rows, word = open_rows[kept], word[kept]
+            memory, state = _rows_of_memory(memory, kept), _rows_of_state(state, kept)
+    return _decoded(tokens, weights, total)
 
 
 def beam_search(
@@ -98,96 +120,44 @@ def beam_search(
 def _beam_search(
     model: Seq2Seq, source: Any, lengths: Any, max_length: int, beam_size: int, length_penalty: float
 ) -> Decoded:
+    settings = beam_size, max_length, length_penalty
+    return _in_parts(model, source, lengths, beam_size, partial(_beam_part, model, settings))
+
+
+def _beam_part(
+    model: Seq2Seq, settings: tuple[int, int, float], memory: Memory, state: DecoderState
+) -> Decoded:
+    batch, length = memory.annotations.shape[:2]
+    beams = Beams(batch, *settings)
+    word, asked = np.full(batch, BOS), memory
+    while True:
+        step = model.decoder.step(model.target_embedding(word), state, asked)
+        going = beams.advance(_present(step.logits), step.weights.data)
+        if going is None:
+            tokens, weights = beams.traced(length)
+            return _decoded(tokens, weights, beams.total)
+        if going.kept is not None:
+            memory = _rows_of_memory(memory, going.kept)
+        if going.kept is not None or asked is memory:
+            asked = _asked_by(model.decoder, memory, len(going.words) // len(memory.annotations))
+        word, state = going.words, _rows_of_state(step.state, going.rows)
+
+
+def _in_parts(
+    model: Seq2Seq,
+    source: Any,
+    lengths: Any,
+    candidates: int,
+    decode: Callable[[Memory, DecoderState], Decoded],
+) -> Decoded:
+    """`decode` for as many sentences at a time as a processor's cache has room for."""
     with no_grad():
         encoding = model.encode(source, lengths)
-        batch, length = encoding.annotations.shape[:2]
-        rows = np.repeat(np.arange(batch), beam_size)
-        memory = _rows_of_memory(model.decoder.memory(encoding), rows)
-        state = _rows_of_state(model.decoder.initial_state(encoding), rows)
-        tokens = np.full((batch, beam_size, max_length), PAD, np.int64)
-        weights = np.zeros((batch, beam_size, max_length, length), encoding.annotations.dtype)
-        score = np.full((batch, beam_size), -np.inf)
-        score[:, 0] = 0  # all candidates start equal, so one of them stands for all
-        best = _Best(batch, max_length, length, weights.dtype, length_penalty)
-        sentences = np.arange(batch)  # those not yet done
-        word = np.full(batch * beam_size, BOS)
-        for i in range(max_length):
-            step = model.decoder.step(model.target_embedding(word), state, memory)
-            each = _log_probabilities(step.logits)  # (sentences · beam_size, vocabulary)
-            vocabulary = each.shape[1]
-            scores = each.reshape(len(sentences), beam_size, vocabulary) + score[:, :, None]
-            order = np.argsort(
-                -scores.reshape(len(sentences), beam_size * vocabulary), axis=1, kind="stable"
-            )[:, : 2 * beam_size]
-            parent, chosen = order // vocabulary, order % vocabulary
-            value = np.take_along_axis(scores.reshape(len(sentences), beam_size * vocabulary), order, axis=1)
-            at = np.arange(len(sentences))[:, None]
-            attended = step.weights.data.reshape(len(sentences), beam_size, length)
-            ended = (chosen == EOS) & (np.arange(order.shape[1]) < beam_size)
-            for row, rank in zip(*np.nonzero(ended & np.isfinite(value)), strict=True):
-                beam = parent[row, rank]
-                best.offer(
-                    sentences[row],
-                    value[row, rank],
-                    np.append(tokens[row, beam, :i], EOS),
-                    np.concatenate([weights[row, beam, :i], attended[row, beam, None]]),
-                )
-            # The beam_size best candidates that go on, in order.
-            rank = np.argsort(chosen == EOS, axis=1, kind="stable")[:, :beam_size]
-            parent, chosen, value = (np.take_along_axis(a, rank, axis=1) for a in (parent, chosen, value))
-            value = np.where(chosen == EOS, -np.inf, value)
-            tokens, weights = tokens[at, parent], weights[at, parent]
-            tokens[:, :, i] = chosen
-            weights[:, :, i] = attended[at, parent]
-            score = value
-            going = best.may_improve(sentences, score[:, 0], beam_size)
-            if i + 1 == max_length or not going.any():
-                if i + 1 == max_length:
-                    for row in np.flatnonzero(going):
-                        best.offer(sentences[row], score[row, 0], tokens[row, 0], weights[row, 0])
-                break
-            kept = np.flatnonzero(going)
-            rows = (kept[:, None] * beam_size + parent[kept]).reshape(-1)
-            state = _rows_of_state(step.state, rows)
-            if len(kept) < len(sentences):  # the candidates of a sentence share its memory
-                memory = _rows_of_memory(memory, rows)
-            tokens, weights, score, sentences = tokens[kept], weights[kept], score[kept], sentences[kept]
-            word = chosen[kept].reshape(-1)
-    return _trimmed(best.tokens, best.weights, best.total)
-
-
-class _Best:
-    """The best ended candidate of each sentence."""
-
-    def __init__(self, batch: int, max_length: int, length: int, dtype: Any, penalty: float) -> None:
-        self.tokens = np.full((batch, max_length), PAD, np.int64)
-        self.weights = np.zeros((batch, max_length, length), dtype)
-        self.total = np.full(batch, -np.inf)
-        self._value = np.full(batch, -np.inf)
-        self._ended = np.zeros(batch, int)
-        self._penalty = penalty
-
-    def offer(self, sentence: int, log_probability: float, tokens: np.ndarray, weights: np.ndarray) -> None:
-        """A candidate has ended."""
-        self._ended[sentence] += 1
-        value = log_probability / len(tokens) ** self._penalty
-        if value > self._value[sentence]:
-            self._value[sentence] = value
-            self.total[sentence] = log_probability
-            self.tokens[sentence] = PAD
-            self.tokens[sentence, : len(tokens)] = tokens
-            self.weights[sentence] = 0
-            self.weights[sentence, : len(tokens)] = weights
-
-    def may_improve(self, sentences: np.ndarray, best_open: np.ndarray, beam_size: int) -> Any:
-        """Whether an open candidate of each sentence could still win, with the best that is open.
-
-        Without a penalty that is sure, as probabilities only fall.
-        """
-        improves = (
-            best_open > self.total[sentences] if self._penalty == 0 else self._ended[sentences] < beam_size
-        )
-        return improves & np.isfinite(best_open)
+        memory, state = model.decoder.memory(encoding), model.decoder.initial_state(encoding)
+        batch = len(memory.annotations)
+        size = max(1, PART_BYTES * batch // max(1, memory.annotations.data.nbytes * candidates))
+        parts = [slice(first, first + size) for first in range(0, max(1, batch), size)]
+        return _joined([decode(_rows_of_memory(memory, part), _rows_of_state(state, part)) for part in parts])
 
 
 def _shared(
@@ -201,13 +171,11 @@ def _shared(
     """`decode` in evaluation mode; where there are workers, each takes a part of the sentences."""
     source = np.asarray(value_of(source))
     lengths = None if lengths is None else np.asarray(value_of(lengths))
-
-    def part(source: Any, lengths: Any) -> Decoded:
-        return decode(model, source, lengths, *settings)
-
     with _evaluating(model):
-        found = shared_search(model, search, source, lengths, settings, part, LEAST_SENTENCES)
-        return part(source, lengths) if found is None else _joined([Decoded(*arrays) for arrays in found])
+        found = shared_search(model, search, source, lengths, settings, LEAST_SENTENCES)
+        if found is None:
+            return decode(model, source, lengths, *settings)
+        return _joined([Decoded(*arrays) for arrays in found])
 
 
 def _joined(parts: Sequence[Decoded]) -> Decoded:
@@ -241,43 +209,39 @@ class _evaluating:  # noqa: N801 - a context manager, named as its use reads
             module.training = training
 
 
-def _log_probabilities(logits: Tensor | None) -> np.ndarray:
-    """log softmax in float64, with PAD and BOS impossible."""
+def _asked_by(decoder: Any, memory: Memory, candidates: int) -> Memory:
+    """The memory as so many states of each sentence consult it, those of a sentence beside each other.
+
+    Subclasses may compute something else, so they are given a row for each state.
+    """
+    if type(decoder) is AttentionDecoder and type(decoder.attention) in _FAMILY:
+        return memory._replace(candidates=candidates)
+    return _rows_of_memory(memory, np.repeat(np.arange(len(memory.annotations)), candidates))
+
+
+def _present(logits: Tensor | None) -> np.ndarray:
     assert logits is not None
-    x = logits.data.astype(np.float64)
-    if np.isnan(x).any() or np.isposinf(x).any():
-        raise FloatingPointError(
-            "the decoder's logits hold NaN or infinity, so no word is the likeliest; look at the weights"
-        )
-    x[:, [PAD, BOS]] = -np.inf
-    x -= x.max(axis=1, keepdims=True)
-    x -= np.log(np.exp(x).sum(axis=1, keepdims=True))
-    return x
+    return logits.data
 
 
-def _rows_of_memory(memory: Memory, rows: np.ndarray) -> Memory:
-    projected = memory.projected
+def _rows_of_memory(memory: Memory, rows: np.ndarray | slice) -> Memory:
     return Memory(
-        _rows(memory.annotations, rows),
-        _rows(projected, rows) if projected is not memory.annotations else _rows(memory.annotations, rows),
+        memory.annotations[rows],
+        memory.projected[rows],
         None if memory.mask is None else memory.mask[rows],
+        memory.candidates,
     )
 
 
-def _rows_of_state(state: DecoderState, rows: np.ndarray) -> DecoderState:
+def _rows_of_state(state: DecoderState, rows: np.ndarray | slice) -> DecoderState:
     cell: State = (
-        tuple(_rows(part, rows) for part in state.cell)
-        if isinstance(state.cell, tuple)
-        else _rows(state.cell, rows)
+        tuple(part[rows] for part in state.cell) if isinstance(state.cell, tuple) else state.cell[rows]
     )
-    return DecoderState(cell, None if state.attentional is None else _rows(state.attentional, rows))
+    return DecoderState(cell, None if state.attentional is None else state.attentional[rows])
 
 
-def _rows(tensor: Tensor, rows: np.ndarray) -> Tensor:
-    return tensor[rows]
-
-
-def _trimmed(tokens: np.ndarray, weights: np.ndarray, total: np.ndarray) -> Decoded:
+def _decoded(tokens: np.ndarray, weights: np.ndarray, total: np.ndarray) -> Decoded:
+    """The result, cut to the longest sequence."""
     lengths = np.count_nonzero(tokens != PAD, axis=1)
     longest = int(lengths.max(initial=0))
     return Decoded(tokens[:, :longest], lengths, total, weights[:, :longest])

@@ -29,13 +29,10 @@ class Buffers:
         self.kept_at = [tuple(_with_blocks(array[t] for array in self.kept)) for t in range(count)]
         self.scratch = Scratch(
             Gates.of(np.empty((step.gates, *block), dtype)),
-            Gates.of(np.empty((step.gates + step.inner, *block), dtype)),
             np.empty(block, dtype),
             np.empty(block, dtype),
         )
-        self.nbytes = bytes_of(
-            *self.states, *self.kept, self.scratch.gates.whole, self.scratch.blocks.whole, *self.scratch[2:]
-        )
+        self.nbytes = bytes_of(*self.states, *self.kept, self.scratch.gates.whole, *self.scratch[1:])
 
     def start(self, *initial: np.ndarray) -> None:
         """Sets the state before the first step; what is not given is zero."""
@@ -56,18 +53,18 @@ class Gradients:
 
     def __init__(self, buffers: Buffers) -> None:
         step, states = buffers.step, buffers.states[0]
-        after, *lead, batch, size = states.shape
-        dtype, block, count = states.dtype, (*lead, batch, size), after - 1
-        self._blocks = np.empty((step.gates + step.inner, *lead, count, batch, size), dtype)
-        self._blocks_at = [self._blocks[..., t, :, :] for t in range(count)]
-        self.dx = self._blocks[1:] if step.inner else self._blocks  # (G, ..., count, B, H)
-        blocks = buffers.scratch.blocks.whole
-        self.latest = blocks[1:] if step.inner else blocks
-        """The part of `dx` that the last step back wrote, (G, ..., B, H)."""
+        dtype, count, block = states.dtype, len(states) - 1, states.shape[1:]
+        units = step.gates + step.inner
+        self._blocks = np.empty((count, units, *block), dtype)
+        self._blocks_at = [Gates.of(blocks) for blocks in self._blocks]
+        self.dx_at = [blocks[1:] if step.inner else blocks for blocks in self._blocks]
+        """The gradients for the gates' input share, (G, ..., B, H) of each step."""
+        *lead, batch, size = block
+        self._by_gate = np.empty((units, *lead, count, batch, size), dtype)
         self.carried = tuple(np.zeros(block, dtype) for _ in range(step.states))
         self.arriving = tuple(np.empty(block, dtype) for _ in range(step.states))
         self._buffers = buffers
-        self.nbytes = bytes_of(self._blocks, *self.carried, *self.arriving)
+        self.nbytes = bytes_of(self._blocks, self._by_gate, *self.carried, *self.arriving)
 
     def start(self) -> None:
         """Nothing comes back from beyond the last step."""
@@ -94,21 +91,27 @@ class Gradients:
             buffers.state[t + 1],
             buffers.kept_at[t],
             w,
+            self._blocks_at[t],
             self.carried,
             buffers.scratch,
         )
-        self._blocks_at[t][...] = buffers.scratch.blocks.whole
+
+    def finish(self) -> np.ndarray:
+        """The gradients for the input share of all steps, each gate in one piece: (G, ..., count, B, H)."""
+        np.copyto(self._by_gate, np.moveaxis(self._blocks, 0, -3))
+        return self._by_gate[1:] if self._buffers.step.inner else self._by_gate
 
     def of_direction(self, direction: int | tuple[()], inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The gradients of a cell's weights: W_ih, W_hh, b_ih, b_hh.
+        """After `finish`, the gradients of a cell's weights: W_ih, W_hh, b_ih, b_hh.
 
         `inputs` (steps · B, I + 1) are all steps' inputs, with a column of ones for the bias.
         """
         buffers, step = self._buffers, self._buffers.step
         at = (slice(None), direction) if isinstance(direction, int) else ()
-        rows = self.dx[at]
-        gates, count, batch, size = rows.shape
-        rows = rows.reshape(gates, count * batch, size)
+        blocks = self._by_gate[at]
+        units, count, batch, size = blocks.shape
+        blocks = blocks.reshape(units, count * batch, size)
+        rows, gates = blocks[1:] if step.inner else blocks, step.gates
         before = buffers.states[0][:-1][at].reshape(count * batch, size)
         to_input = np.matmul(rows.swapaxes(1, 2), inputs)  # (G, H, I + 1)
         to_w = np.empty((gates, size, size), rows.dtype)
@@ -116,9 +119,8 @@ class Gradients:
         alike = gates - 1 if step.inner or step.outer else gates
         np.matmul(rows[:alike].swapaxes(1, 2), before, out=to_w[:alike])
         if step.inner:
-            inner = self._blocks[at][0].reshape(count * batch, size)
-            np.matmul(inner.T, before, out=to_w[-1])
-            to_bias[-1] = np.matmul(inputs[:, -1], inner)
+            np.matmul(blocks[0].T, before, out=to_w[-1])
+            np.add.reduce(blocks[0], axis=0, out=to_bias[-1])
         elif step.outer:
             entered = buffers.kept[-1][:, 0][at].reshape(count * batch, size)
             np.matmul(rows[-1].T, entered, out=to_w[-1])

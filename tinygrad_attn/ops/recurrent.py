@@ -102,7 +102,8 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
         inputs, buffers = saved
         grads = Gradients(buffers)
         grads.step_back(0, g, weight_backward(step, w_hh))
-        to_x = np.add.reduce(np.matmul(grads.latest, by_gate(w_ih, step)), axis=0)
+        grads.finish()
+        to_x = np.add.reduce(np.matmul(grads.dx_at[0], by_gate(w_ih, step)), axis=0)
         return (to_x, grads.carried[0], *grads.of_direction((), inputs[0]))
 
     return fused(definition, kernel, kernel_vjp, name=name)

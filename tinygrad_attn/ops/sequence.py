@@ -154,11 +154,12 @@ def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str
         grads.leave(k, w)
         for part, passed in zip(grads.carried, passing, strict=True):
             part += passed
+    dx = grads.finish()
     gradients: list[Any] = []
     to_inputs: Any = 0
     for direction, order in enumerate((slice(None), slice(None, None, -1))):
         gradients += grads.of_direction(direction, space.inputs[direction].reshape(length * batch, width + 1))
-        rows = grads.dx[:, direction].reshape(step.gates, length * batch, size)
+        rows = dx[:, direction].reshape(step.gates, length * batch, size)
         shares = np.matmul(rows, by_gate(weights[4 * direction], step))
         to_inputs = to_inputs + np.add.reduce(shares, axis=0).reshape(length, batch, width)[order]
     to_x = to_inputs.swapaxes(0, 1)

@@ -48,7 +48,6 @@ class Scratch(NamedTuple):
     """Arrays that the steps use in between."""
 
     gates: Gates  # one block for each gate
-    blocks: Gates  # backward: one for each gradient, see Step.blocks
     a: np.ndarray  # (..., B, H)
     b: np.ndarray
 
@@ -113,10 +112,17 @@ class Step:
 
     @staticmethod
     def backward(
-        g: Arrays, state: Arrays, new: Arrays, kept: Arrays, w: Any, out: Arrays, scratch: Scratch
+        g: Arrays,
+        state: Arrays,
+        new: Arrays,
+        kept: Arrays,
+        w: Any,
+        blocks: Gates,
+        out: Arrays,
+        scratch: Scratch,
     ) -> None:
         """From the gradient `g` for the new state, which is overwritten, that for the state, in `out`, and
-        those for `x`, in `scratch.blocks`; before them that of the last gate's recurrent share (`inner`).
+        those for `x`, in `blocks`; before them that of the last gate's recurrent share (`inner`).
 
         `w` is W_hh (G, ..., H, H) in the order of the blocks, see `buffers.weight_backward`.
         """
@@ -138,11 +144,18 @@ class RNN(Step):
 
     @staticmethod
     def backward(
-        g: Arrays, state: Arrays, new: Arrays, kept: Arrays, w: Any, out: Arrays, scratch: Scratch
+        g: Arrays,
+        state: Arrays,
+        new: Arrays,
+        kept: Arrays,
+        w: Any,
+        blocks: Gates,
+        out: Arrays,
+        scratch: Scratch,
     ) -> None:
         """As Step.backward."""
-        tanh_backward(g[0], new[0], scratch.blocks.last)
-        matmul(scratch.blocks.last, w[0], out[0])
+        tanh_backward(g[0], new[0], blocks.last)
+        matmul(blocks.last, w[0], out[0])
 
 
 class GRU(Step):
@@ -169,11 +182,18 @@ class GRU(Step):
 
     @staticmethod
     def backward(
-        g: Arrays, state: Arrays, new: Arrays, kept: Arrays, w: Any, out: Arrays, scratch: Scratch
+        g: Arrays,
+        state: Arrays,
+        new: Arrays,
+        kept: Arrays,
+        w: Any,
+        blocks: Gates,
+        out: Arrays,
+        scratch: Scratch,
     ) -> None:
         """As Step.backward."""
         (g_h,), (h,), (rz, r, z, n, recurrent), (carried,) = g, state, kept, out
-        gates, blocks, a, b = scratch
+        gates, a, b = scratch
         inner, to_r, to_z, to_n = blocks.each
         to_rz = blocks.whole[1:3]
         one = constant(1, g_h.dtype)
@@ -223,11 +243,18 @@ class ResetBeforeGRU(Step):
 
     @staticmethod
     def backward(
-        g: Arrays, state: Arrays, new: Arrays, kept: Arrays, w: Any, out: Arrays, scratch: Scratch
+        g: Arrays,
+        state: Arrays,
+        new: Arrays,
+        kept: Arrays,
+        w: Any,
+        blocks: Gates,
+        out: Arrays,
+        scratch: Scratch,
     ) -> None:
         """As Step.backward."""
         (g_h,), (h,), (_, r, z, n, _), (carried,) = g, state, kept, out
-        gates, blocks, a, _ = scratch
+        gates, a, _ = scratch
         to_r, to_z, to_n = blocks.each
         subtract(n, h, a)
         multiply(a, g_h, a)
@@ -268,11 +295,18 @@ class LSTM(Step):
 
     @staticmethod
     def backward(
-        g: Arrays, state: Arrays, new: Arrays, kept: Arrays, w: Any, out: Arrays, scratch: Scratch
+        g: Arrays,
+        state: Arrays,
+        new: Arrays,
+        kept: Arrays,
+        w: Any,
+        blocks: Gates,
+        out: Arrays,
+        scratch: Scratch,
     ) -> None:
         """As Step.backward."""
         (g_h, g_c), (_, c), (_, i, f, candidate, o, squashed), (to_h, to_c) = g, state, kept, out
-        to_i, to_f, to_candidate, to_o = scratch.blocks.each
+        to_i, to_f, to_candidate, to_o = blocks.each
         part = scratch.a
         multiply(g_h, squashed, part)
         sigmoid_backward(part, o, to_o)
@@ -286,7 +320,7 @@ class LSTM(Step):
         multiply(g_c, i, part)
         tanh_backward(part, candidate, to_candidate)
         multiply(g_c, f, to_c)
-        matmul(scratch.blocks.whole, w, scratch.gates.whole)
+        matmul(blocks.whole, w, scratch.gates.whole)
         _sum(scratch.gates.each, to_h)
 
 

@@ -65,6 +65,10 @@ def bahdanau_decoder_definition(
     return stack(read, axis=1)
 
 
+BOUNDED = 40
+"""As |e| <= Σ |v_a|: below this no exp(e) overflows and no sum of them vanishes, so none is subtracted first."""
+
+
 class _Space:
     """The arrays of the kernel. Scores stand position by position, (T, B): what is the same for all positions
     is added block by block."""
@@ -83,8 +87,9 @@ class _Space:
     ) -> None:
         self.inputs = inputs_with_ones(count, batch, inner, dtype)  # (N, B, E + 1)
         self.gates = np.empty((step.gates, count, batch, size), dtype)
-        self.share = np.empty((step.gates, batch, size), dtype)
+        self.entering = Gates.of(np.empty((step.gates, batch, size), dtype))
         self.shares = np.empty((step.gates, batch, width), dtype)
+        self.query = np.empty((batch, a), dtype)  # W_a s
         self.positions = np.empty((length, batch, a), dtype)  # U_a h
         self.hidden = np.empty((count, length, batch, a), dtype)  # tanh(W_a s + U_a h)
         self.term = np.empty((length, batch, a), dtype)
@@ -94,11 +99,22 @@ class _Space:
         self.to_context = np.empty((count, batch, width), dtype)
         self.to_scores = np.empty((count, length, batch), dtype)
         self.to_query = np.empty((count, batch, a), dtype)
-        self.nbytes = bytes_of(*vars(self).values())
+        arrays = [array for array in vars(self).values() if isinstance(array, np.ndarray)]
         self.buffers = Buffers(step, count, (), batch, size, dtype)
         self.gradients = Gradients(self.buffers)
-        self.entering = Gates.of(self.share)
-        self.nbytes += self.buffers.nbytes + self.gradients.nbytes
+        self.nbytes = bytes_of(*arrays) + self.buffers.nbytes + self.gradients.nbytes
+        self.steps = list(
+            zip(
+                self.hidden,
+                self.alpha,
+                self.alpha.swapaxes(1, 2)[:, :, None],  # (N, B, 1, T)
+                self.contexts,
+                self.contexts[:, :, None],
+                self.gates.swapaxes(0, 1),
+                strict=True,
+            )
+        )
+        """What the loop needs of each step, as views made once."""
 
 
 def _kernel(
@@ -116,14 +132,14 @@ def _kernel(
     (batch, count, inner), (_, length, width), size = words.shape, annotations.shape, initial.shape[1]
     loan = pool.borrow(_Space, step, count, batch, inner, size, length, width, len(v_a), words.dtype)
     space: _Space = loan.space
-    buffers, contexts, share = space.buffers, space.contexts, space.share
+    buffers, contexts, entering, query = space.buffers, space.contexts, space.entering, space.query
     space.inputs[:, :, :-1] = words.swapaxes(0, 1)
     np.matmul(  # the words' share of the gates, to which each step adds the context's
         space.inputs.reshape(count * batch, inner + 1),
         input_weight(step, w_ih[:, :inner], b_ih, b_hh),
         out=space.gates.reshape(step.gates, count * batch, size),
     )
-    w_c = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2)
+    w_c, w_q = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2), w_a.T
     w, b = weight_forward(step, w_hh), inner_bias(step, batch, b_hh)
     buffers.start(initial)
     state = buffers.state
@@ -132,22 +148,24 @@ def _kernel(
     if absent is not None:
         nothing = absent.all(axis=0)  # a row without any position gets weights of zero
         absent &= ~nothing
-    for i in range(count):
-        tanh, scores = space.hidden[i], space.alpha[i]
-        np.add(space.positions, np.matmul(state[i][0], w_a.T), tanh)
+    near = np.add.reduce(np.abs(v_a)) < BOUNDED
+    for i, (tanh, scores, row, context, contexts_row, word_share) in enumerate(space.steps):
+        np.matmul(state[i][0], w_q, query)
+        np.add(space.positions, query, tanh)
         np.tanh(tanh, tanh)
-        np.matmul(tanh, v_a, out=scores)
+        np.matmul(tanh, v_a, scores)
         if absent is not None:
             scores[absent] = -np.inf
-        np.subtract(scores, np.maximum.reduce(scores, axis=0), scores)
+        if not near:
+            np.subtract(scores, np.maximum.reduce(scores, axis=0), scores)
         np.exp(scores, scores)
         np.divide(scores, np.add.reduce(scores, axis=0), scores)
         if absent is not None:
             scores[:, nothing] = 0
-        np.matmul(scores.T[:, None], annotations, out=contexts[i][:, None])
-        np.matmul(contexts[i], w_c, out=share)
-        np.add(space.gates[:, i], share, share)
-        step.forward(space.entering, state[i], w, b, state[i + 1], buffers.kept_at[i], buffers.scratch)
+        np.matmul(row, annotations, contexts_row)
+        np.matmul(context, w_c, entering.whole)
+        np.add(word_share, entering.whole, entering.whole)
+        step.forward(entering, state[i], w, b, state[i + 1], buffers.kept_at[i], buffers.scratch)
     read = np.empty((batch, count, size + width + inner), words.dtype)
     read[:, :, :size] = buffers.states[0][1:].swapaxes(0, 1)
     read[:, :, size : size + width] = contexts.swapaxes(0, 1)
@@ -180,23 +198,25 @@ def _vjp(
     to_context[...] = g[:, :, size : size + width].swapaxes(0, 1)
     squared = np.zeros((length, batch, a), g.dtype)  # Σ_i ē_i tanh², for the gradient of the keys
     grads.start()
+    minus_v = np.negative(v_a)
     for i in reversed(range(count)):
         grads.step_back(i, space.upstream[i], w)
-        context, e, query = to_context[i], to_scores[i], to_query[i]
-        np.add(context, np.add.reduce(np.matmul(grads.latest, w_c, out=space.shares), axis=0), context)
-        np.multiply(np.matmul(annotations, context[:, :, None])[:, :, 0].T, alpha[i], e)
-        np.subtract(e, alpha[i] * np.add.reduce(e, axis=0), e)
-        # q enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), the keys' the same without the sum.
-        np.multiply(hidden[i], hidden[i], term)
+        tanh, weight, context, e, query = hidden[i], alpha[i], to_context[i], to_scores[i], to_query[i]
+        for share in np.matmul(grads.dx_at[i], w_c, out=space.shares):
+            np.add(context, share, context)
+        np.multiply(np.matmul(annotations, context[:, :, None])[:, :, 0].T, weight, e)
+        np.subtract(e, weight * np.add.reduce(e, axis=0), e)
+        # The query enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), where Σ_j ē_j = 0, as a
+        # softmax does not change when all scores do. The gradient of a key is one term of that sum.
+        np.multiply(tanh, tanh, term)
         np.multiply(term, e[:, :, None], term)
         np.add(squared, term, squared)
-        np.subtract(np.add.reduce(e, axis=0)[:, None], np.add.reduce(term, axis=0), query)
-        np.multiply(query, v_a, query)
+        np.multiply(np.add.reduce(term, axis=0), minus_v, query)
         np.add(grads.carried[0], np.matmul(query, w_a), grads.carried[0])
     to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], squared, squared)
     to_keys *= v_a
     to_annotations = np.matmul(alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))
-    rows = grads.dx.reshape(step.gates, count * batch, size)
+    rows = grads.finish().reshape(step.gates, count * batch, size)
     to_words = np.add.reduce(np.matmul(rows, by_gate(w_ih, step)[:, :, :inner]), axis=0)
     from_words, *others = grads.of_direction((), space.inputs.reshape(count * batch, inner + 1))
     from_contexts = np.matmul(rows.swapaxes(1, 2), contexts.reshape(-1, width)).reshape(len(w_ih), width)
