@@ -66,7 +66,7 @@ def bahdanau_decoder_definition(
 
 
 BOUNDED = 40
-"""As |e| <= Σ |v_a|: below this no exp(e) overflows and no sum of them vanishes, so none is subtracted first."""
+"""As |e| <= Σ |v_a|: below this no exp(e) overflows and no sum vanishes, so no maximum is subtracted."""
 
 
 class _Space:

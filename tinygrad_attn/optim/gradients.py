@@ -32,16 +32,17 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
     """
     if not max_norm >= 0:
         raise ValueError(f"max_norm is {max_norm}, expected a number of at least 0")
-    unique = {id(p): (name, p) for name, p in all_named("clip_grad_norm", parameters) if p.grad is not None}
-    gradients = [(name, np.asarray(parameter.grad)) for name, parameter in unique.values()]
+    named = all_named("clip_grad_norm", parameters)
+    unique = {id(parameter): parameter for _, parameter in named if parameter.grad is not None}.values()
+    gradients = [np.asarray(parameter.grad) for parameter in unique]
     with np.errstate(over="ignore", invalid="ignore"):
-        norm = math.sqrt(sum(float(np.vdot(gradient, gradient).real) for _, gradient in gradients))
+        norm = math.sqrt(sum([np.vdot(gradient, gradient).real.item() for gradient in gradients]))
     if not 1e-12 < norm < math.inf:  # squares may have overflowed, or vanished
-        check_finite(gradients)
-        norm = _scaled_norm([gradient for _, gradient in gradients])
+        check_finite((name, np.asarray(p.grad)) for name, p in labelled(named) if p.grad is not None)
+        norm = _scaled_norm(gradients)
     scale = max_norm / (norm + 1e-6)
     if scale < 1:
-        for _, parameter in unique.values():
+        for parameter in unique:
             gradient = gradient_of(parameter)
             if isinstance(gradient, np.ndarray) and gradient.dtype.kind in "fc":
                 gradient *= scale
@@ -59,8 +60,8 @@ def _scaled_norm(arrays: list[np.ndarray]) -> float:
     return largest * math.sqrt(sum(map(float, squares)))
 
 
-def all_named(title: str, parameters: Any) -> list[tuple[str, Tensor]]:
-    """(name, parameter) for each entry; unnamed ones are called by their own name and their position."""
+def all_named(title: str, parameters: Any) -> list[tuple[str | None, Tensor]]:
+    """(name, parameter) for each entry, where it has a name of its own; see `labelled`."""
     if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
         kind = type(parameters).__name__
         raise TypeError(
@@ -73,8 +74,16 @@ def all_named(title: str, parameters: Any) -> list[tuple[str, Tensor]]:
             raise TypeError(
                 f"{title}: parameter number {position} is a {type(parameter).__name__}, expected a Tensor"
             )
-        found.append((name or f"{parameter.name or 'parameter'} (number {position})", parameter))
+        found.append((name, parameter))
     return found
+
+
+def labelled(named: list[tuple[str | None, Tensor]]) -> list[tuple[str, Tensor]]:
+    """The same, with the tensor's name and its position for what has no name of its own."""
+    return [
+        (name or f"{parameter.name or 'parameter'} (number {position})", parameter)
+        for position, (name, parameter) in enumerate(named)
+    ]
 
 
 def gradient_of(parameter: Tensor) -> np.ndarray:

@@ -24,7 +24,7 @@ class Group:
         self.gradient = np.zeros_like(self.flat)
         self.scratch = np.empty_like(self.flat)
         self.slots = [np.zeros_like(self.flat) for _ in range(slots)]
-        self.steps = np.zeros(len(named), np.int64)
+        self.steps = [0] * len(named)
         self.active = [False] * len(named)  # whether the next update is to move a parameter
         self._views: list[np.ndarray | None] = [None] * len(named)
 
@@ -43,14 +43,17 @@ class Group:
         Raises NonFiniteError or ValueError, with no parameter and no state changed, if one is not finite or
         does not fit.
         """
-        for i, parameter in enumerate(self.parameters):
-            self.active[i] = parameter.grad is not None and parameter.requires_grad
-            view = self.gradient[self.slices[i]].reshape(self.shapes[i])
-            if self.active[i]:
-                check_shape(self.names[i], "the gradient", parameter.grad, view.shape)
-                np.copyto(view, gradient_of(parameter), casting="same_kind")
-            else:
-                view[...] = 0
+        gradients = [parameter.grad for parameter in self.parameters]
+        self.active = [
+            gradient is not None and parameter.requires_grad
+            for gradient, parameter in zip(gradients, self.parameters, strict=True)
+        ]
+        arrays = [np.asarray(gradient) for gradient in gradients] if all(self.active) else []
+        if [array.shape for array in arrays] == self.shapes:
+            flat = [array.reshape(-1) for array in arrays]
+            np.concatenate(flat, out=self.gradient, casting="same_kind")
+        else:
+            self._gather_some()
         with np.errstate(over="ignore", invalid="ignore"):
             square = np.dot(self.gradient, self.gradient)
         if not np.isfinite(square):  # or the squares overflow, which is no fault
@@ -59,6 +62,16 @@ class Group:
                 for part, shape in zip(self.slices, self.shapes, strict=True)
             )
             check_finite(zip(self.names, views, strict=True))
+
+    def _gather_some(self) -> None:
+        """The same where some parameters have no gradient, or one does not fit."""
+        for i, parameter in enumerate(self.parameters):
+            view = self.gradient[self.slices[i]].reshape(self.shapes[i])
+            if self.active[i]:
+                check_shape(self.names[i], "the gradient", parameter.grad, view.shape)
+                np.copyto(view, gradient_of(parameter), casting="same_kind")
+            else:
+                view[...] = 0
 
     def runs(self) -> Iterator[tuple[slice, int]]:
         """(part of the flat arrays, number of its update) for each stretch of parameters that move."""
@@ -72,5 +85,5 @@ class Group:
                 start = self.slices[i].start
             following = i + 1 < len(self.parameters) and self.active[i + 1]
             if not (following and self.steps[i + 1] + 1 == self.steps[i]):
-                yield slice(start, self.slices[i].stop), int(self.steps[i])
+                yield slice(start, self.slices[i].stop), self.steps[i]
                 start = None

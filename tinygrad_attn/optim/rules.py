@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
-from tinygrad_attn.optim.gradients import Parameters, all_named
+from tinygrad_attn.optim.gradients import Parameters, all_named, labelled
 from tinygrad_attn.optim.group import Group
 
 
@@ -34,7 +34,7 @@ class Optimizer:
     def __init__(self, parameters: Parameters, lr: float) -> None:
         self.lr = _checked("lr", lr, 0)
         title = type(self).__name__
-        named = all_named(title, parameters)
+        named = labelled(all_named(title, parameters))
         if not named:
             raise ValueError(f"{title}: expected parameters, got none")
         for what, count in (
@@ -88,7 +88,7 @@ class Optimizer:
         state: dict[str, Any] = {"lr": self.lr}
         for group in self._groups:
             for i, (name, parameter) in enumerate(zip(group.names, group.parameters, strict=True)):
-                state[f"steps/{name}"] = int(group.steps[i])
+                state[f"steps/{name}"] = group.steps[i]
                 for label, slot in zip(self._slots, group.slots, strict=True):
                     state[f"{label}/{name}"] = slot[group.slices[i]].reshape(parameter.shape).copy()
         return state
@@ -120,7 +120,7 @@ class Optimizer:
         self.lr = _checked("lr", float(found["lr"]), 0)
         for group in self._groups:
             for i, name in enumerate(group.names):
-                group.steps[i] = found[f"steps/{name}"]
+                group.steps[i] = int(found[f"steps/{name}"])
                 for label, slot in zip(self._slots, group.slots, strict=True):
                     slot[group.slices[i]] = found[f"{label}/{name}"].reshape(-1)
 

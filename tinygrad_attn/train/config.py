@@ -182,7 +182,7 @@ class TrainingConfig(_Checked):
     )
     clip: float = _setting(1.0, _number(0, above=True), "largest global norm of the gradient")
     seed: int = _setting(0, _count(0), "fixes initial values, data and dropout")
-    workers: int = _setting(1, _count(), "processes that share a batch where the model is large enough to gain")
+    workers: int = _setting(1, _count(), "processes that share a batch where the model is large enough")
     log_every: int = _setting(50, _count(), "steps between rows of training figures")
     evaluate_every: int = _setting(500, _count(), "steps between evaluations on the development set")
     development: int = _setting(1000, _count(), "sequences of the development set that are evaluated")

@@ -18,8 +18,8 @@ def workers(count: int | None = None) -> Iterator[int]:
     """Within a `with` block, `count` processes share each large batch; BLAS uses one thread in each.
 
     `Seq2Seq.loss`, `greedy` and `beam_search` give each process, this one included, a part of the sentences.
-    Small models gain nothing and stay in this one; see `tinygrad_attn.nn.sharing`. Gradients are summed part by
-    part, so a run is reproducible for a given number of workers. Where processes cannot be handed files
+    Small models gain nothing and stay in this one; see `tinygrad_attn.nn.sharing`. Gradients are summed part
+    by part, so a run is reproducible for a given number of workers. Where processes cannot be handed files
     (Windows), this one computes all parts.
 
     Args:
