@@ -40,8 +40,8 @@ _FAMILY = (
 LEAST_SENTENCES = 64
 """Fewer than these are not worth a worker's while."""
 
-PART_BYTES = 4_000_000
-"""How many bytes of annotations, counted for each candidate, are decoded at a time."""
+ROWS_AT_A_TIME = 1000
+"""How many candidates are decoded at a time: enough for matrix products, few enough for the cache."""
 
 
 class Decoded(NamedTuple):
@@ -150,13 +150,12 @@ def _in_parts(
     candidates: int,
     decode: Callable[[Memory, DecoderState], Decoded],
 ) -> Decoded:
-    """`decode` for as many sentences at a time as a processor's cache has room for."""
+    """`decode` for a part of the sentences at a time."""
     with no_grad():
         encoding = model.encode(source, lengths)
         memory, state = model.decoder.memory(encoding), model.decoder.initial_state(encoding)
-        batch = len(memory.annotations)
-        size = max(1, PART_BYTES * batch // max(1, memory.annotations.data.nbytes * candidates))
-        parts = [slice(first, first + size) for first in range(0, max(1, batch), size)]
+        size = max(1, ROWS_AT_A_TIME // candidates)
+        parts = [slice(first, first + size) for first in range(0, max(1, len(memory.annotations)), size)]
         return _joined([decode(_rows_of_memory(memory, part), _rows_of_state(state, part)) for part in parts])
 
 
