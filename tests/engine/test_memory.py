@@ -1,112 +1,102 @@
-"""Deep graphs and freed graphs: loops in place of recursion, reference counting in place of the collector."""
+"""Arrays in memory that two areas of one file see, and messages of any length."""
 
 from __future__ import annotations
 
-import copy
-import gc
-import sys
-import weakref
+import os
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 
-import tinygrad_attn as ta
+from tinygrad_attn.engine.memory import Area, receive, room_for, send
 
 
-def leaf(data: Any) -> ta.Tensor:
-    return ta.Tensor(data, requires_grad=True)
+@pytest.fixture(params=["memfd", "file"])
+def areas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Area, Area]]:
+    """An area, and the same as another process has it."""
+    if request.param == "file":  # as on macOS
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    with closing(Area.new()) as here, closing(Area(os.dup(here.descriptor))) as there:
+        yield here, there
 
 
-@pytest.fixture
-def _without_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+ARRAYS: dict[str, Any] = {
+    "numbers": np.arange(6.0).reshape(2, 3),
+    "float16": np.arange(5, dtype=np.float16),
+    "0-d": np.array(2.5),
+    "empty": np.zeros((0, 3)),
+    "mask": np.array([True, False, True]),
+    "every other": np.arange(10)[::2],
+    "backwards": np.arange(10)[::-1],
+    "Fortran order": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "a row for all": np.broadcast_to(np.arange(3.0), (4, 3)),
+    "big-endian": np.arange(4, dtype=">i4"),
+    "over a mebibyte": np.arange(200_000.0),
+    "nothing": None,
+}
 
 
-def test_a_hundred_thousand_operations() -> None:
-    assert sys.getrecursionlimit() <= 10_000
-    x = y = leaf(1.0)
-    for _ in range(100_000):
-        y = y + 0.001
-    repr(y)
-    y.backward()
-    assert x.grad == 1 and y.item() == pytest.approx(101, abs=1e-6)
-    assert ta.grad(x * y.detach(), x)[0].item() == pytest.approx(101, abs=1e-6)
-    with pytest.raises(RuntimeError, match="only leaves"):
-        copy.deepcopy(y)
-    alive = weakref.ref(y)
-    del y
-    assert alive() is None
+def test_arrays_are_seen_from_the_other_side(areas: tuple[Area, Area]) -> None:
+    here, there = areas
+    placed = here.place(ARRAYS.values(), 64)
+    for found, expected in zip(map(there.array, placed), ARRAYS.values(), strict=True):
+        if expected is None:
+            assert found is None
+        else:
+            assert found.dtype == expected.dtype and found.shape == expected.shape
+            assert np.array_equal(found, expected) and found.flags.c_contiguous
+            assert found.__array_interface__["data"][0] % 64 == 0
 
 
-def test_a_deep_graph_of_gradients() -> None:
-    x = y = leaf(0.5)
-    for _ in range(5000):
-        y = y * 1.0001
-    (g,) = ta.grad(y * y, x, create_graph=True)
-    (second,) = ta.grad(g, x)
-    factor = 1.0001**5000
-    assert second.item() == pytest.approx(2 * factor**2, rel=1e-9)
-    del y, g
+@pytest.mark.parametrize("name", [name for name in ARRAYS if name != "nothing"])
+def test_each_alone_in_an_empty_area(areas: tuple[Area, Area], name: str) -> None:
+    here, there = areas
+    (placed,) = here.place([ARRAYS[name]])
+    assert np.array_equal(there.array(placed), ARRAYS[name])
+    assert os.fstat(here.descriptor).st_size <= room_for([ARRAYS[name]]) + 2**20
 
 
-def test_a_deep_chain_of_a_kernel_through_its_definition() -> None:
-    x = y = leaf([0.1, 0.2])
-    for _ in range(300):
-        y = ta.softmax(y)
-    (g,) = ta.grad((y * [1.0, 2.0]).sum(), x, create_graph=True)
-    assert np.isfinite(ta.grad(g.sum(), x)[0].data).all()
+def test_room_is_what_placing_takes(areas: tuple[Area, Area]) -> None:
+    here, _ = areas
+    arrays = [*ARRAYS.values(), np.array(7.0)]
+    *_, last = here.place(arrays, 128)
+    assert last is not None and last[2] == 128 + room_for(arrays[:-1])
+    assert room_for([]) == 0
 
 
-@pytest.mark.usefixtures("_without_collector")
-@pytest.mark.parametrize(
-    "mode", ["forward", "backward", "grad", "create_graph", "failed", "explicit", "retained"]
-)
-def test_reference_counting_frees_the_graph(mode: str) -> None:
-    x = leaf(np.ones((3, 3)))
-
-    def run() -> list[Any]:
-        inner = ta.softmax(ta.tanh(x @ x))
-        inner.retain_grad()
-        loss = (inner * inner).sum() + ta.cross_entropy(inner, [0, 1, 2])
-        alive = [weakref.ref(t) for t in (inner, loss)]
-        if mode == "backward":
-            loss.backward()
-        elif mode == "retained":
-            loss.backward(retain_graph=True)
-        elif mode == "grad":
-            ta.grad(loss, (x, inner))
-        elif mode == "create_graph":
-            (g,) = ta.grad(loss, x, create_graph=True)
-            (g * g).sum().backward()
-            alive.append(weakref.ref(g))
-        elif mode == "failed":
-            with pytest.raises(ValueError, match="shape"):
-                loss.backward(np.ones(3))
-        elif mode == "explicit":
-            with ta.explicit():
-                ta.softmax(inner).sum().backward()
-        return alive
-
-    assert [ref() for ref in run()].count(None) >= 2
-    assert all(ref() is None for ref in run())
+def test_arrays_outlive_growth_and_the_area(areas: tuple[Area, Area]) -> None:
+    here, there = areas
+    first = there.array(here.place([np.arange(3.0)])[0])
+    there.array(here.place([np.ones(10**6)], 64)[0])
+    here.place([np.full(3, 7.0)])
+    assert first.tolist() == [7.0, 7.0, 7.0]  # still the same memory
+    here.close()
+    there.close()
+    assert first.tolist() == [7.0, 7.0, 7.0]
+    for area in areas:  # for the fixture
+        area.descriptor = os.open(os.devnull, os.O_RDONLY)
 
 
-@pytest.mark.usefixtures("_without_collector")
-def test_training_does_not_grow() -> None:
-    w = leaf(np.eye(8))
-    counts = []
-    for _ in range(4):
-        for _ in range(5):
-            x = ta.Tensor(np.ones((4, 8)))
-            for _ in range(10):
-                x = ta.tanh(x @ w)
-            x.sum().backward()
-            w.zero_grad()
-            del x
-        counts.append(len(gc.get_objects()))
-    assert counts[-1] - counts[1] <= 10
+@pytest.mark.parametrize("size", [0, 1, 70_000, 2_000_000])
+def test_messages_arrive_whole(size: int) -> None:
+    message = {"text": "ä" * size, "numbers": [1, 2.5, float("inf"), None, True]}
+    left, right = socket.socketpair()
+    with left, right:
+        sender = threading.Thread(target=send, args=(left, message))
+        sender.start()
+        assert receive(right) == message
+        sender.join()
+
+
+@pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\0\5", b"\0\0\0\5[1,"])
+def test_an_end_in_the_middle(sent: bytes) -> None:
+    left, right = socket.socketpair()
+    with right:
+        with left:
+            left.sendall(sent)
+        with pytest.raises(EOFError):
+            receive(right)

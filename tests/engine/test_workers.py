@@ -1,93 +1,74 @@
-"""Kernels that share a batch among threads compute what one thread does, and the same on every run."""
+"""Who shares the work: helpers that are started when they are needed, or none."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
-import tinygrad_attn as ta
 from tinygrad_attn.engine import workers as module
-from tinygrad_attn.engine.modes import changed_mode
 from tinygrad_attn.engine.workers import Workers
 
 
-@contextmanager
-def working(count: int) -> Iterator[None]:
-    workers = Workers(count)
-    try:
-        with changed_mode(workers=workers):
-            yield
-    finally:
-        workers.close()
+class Noted:
+    """In place of a process."""
+
+    made: list[Noted]
+
+    def __init__(self, program: str) -> None:
+        self.program, self.closed = program, False
+        self.made.append(self)
+
+    def close(self) -> None:
+        self.closed = True
 
 
-class Batch:
-    def __init__(self, rng: np.random.Generator, size: int = 7) -> None:
-        self.source = rng.integers(4, 14, (size, 5))
-        self.lengths = rng.integers(1, 6, size)
-        for row, length in zip(self.source, self.lengths, strict=True):
-            row[length:] = ta.PAD
-        target = rng.integers(4, 14, (size, 4))
-        self.target_in = np.hstack([np.full((size, 1), ta.BOS), target])
-        self.target_out = np.hstack([target, np.full((size, 1), ta.EOS)])
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Noted]:
+    Noted.made = []
+    monkeypatch.setattr(module, "Helper", Noted)
+    monkeypatch.setattr(module, "POSSIBLE", True)
+    return Noted.made
 
 
-def losses_and_gradients(cell: str, count: int) -> tuple[float, dict[str, np.ndarray]]:
-    model = ta.nn.Seq2Seq(14, 14, 5, 6, cell=cell, dtype=np.float64, rng=np.random.default_rng(0))
-    with working(count):
-        loss = model.loss(Batch(np.random.default_rng(1)))
-        loss.backward()
-    return loss.item(), {name: parameter.grad for name, parameter in model.named_parameters()}
+def test_helpers_are_started_when_they_are_needed(made: list[Noted]) -> None:
+    workers = Workers(3)
+    assert workers.count == 3 and not made
+    assert workers.helper(1, "a.program") is workers.helper(1, "a.program") is made[0]
+    assert workers.helper(2, "a.program") is made[1]
+    assert [helper.program for helper in made] == ["a.program", "a.program"]
+    workers.close()
+    assert all(helper.closed for helper in made)
+    workers.close()
 
 
-@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-@pytest.mark.parametrize("count", [2, 3, 7, 20])
-def test_shards_compute_the_same(cell: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone, expected = losses_and_gradients(cell, 1)
-    monkeypatch.setattr(module, "SMALLEST_SHARE", 1)
-    shared, gradients = losses_and_gradients(cell, count)
-    assert shared == pytest.approx(alone, rel=1e-13)
-    for name, gradient in gradients.items():
-        np.testing.assert_allclose(gradient, expected[name], rtol=1e-10, atol=1e-13)
-    again, repeated = losses_and_gradients(cell, count)
-    assert again == shared
-    assert all(np.array_equal(repeated[name], gradient) for name, gradient in gradients.items())
+@pytest.mark.parametrize("error", [BlockingIOError, FileNotFoundError, MemoryError])
+def test_where_none_can_be_started(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    tried = []
 
+    def refuse(program: str) -> Any:
+        tried.append(program)
+        raise error
 
-def test_small_work_stays_on_this_thread() -> None:
-    seen = set()
-    definition = ta.Primitive("noted", lambda x: seen.add(threading.get_ident()) or x, lambda g, y, x: g)
-    with working(2):
-        definition(ta.Tensor([1.0]))
-    assert seen == {threading.get_ident()}
-    assert losses_and_gradients("gru", 1)[0] == losses_and_gradients("gru", 2)[0]
-
-
-def test_an_error_in_a_shard_is_raised() -> None:
-    def fail() -> None:
-        raise ValueError("in a shard")
-
-    with working(2), pytest.raises(ValueError, match="in a shard"):
-        Workers(2).run([int, fail])
-
-
-def test_at_least_one_worker() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        Workers(0)
-
-
-def test_tasks_treat_overflow_as_their_caller_does() -> None:
-    both_running = threading.Barrier(2, timeout=10)
-
-    def overflow() -> float:
-        both_running.wait()
-        return float(np.float64(1e300) * np.float64(1e300))
-
+    monkeypatch.setattr(module, "Helper", refuse)
     workers = Workers(2)
-    try:
-        with np.errstate(over="ignore"):
-            assert workers.run([overflow, overflow]) == [np.inf, np.inf]
-    finally:
-        workers.close()
+    assert workers.helper(1, "a.program") is None
+    assert workers.helper(1, "a.program") is None
+    assert tried == ["a.program"]
+    workers.close()
+
+
+def test_a_system_without_them(monkeypatch: pytest.MonkeyPatch, made: list[Noted]) -> None:
+    monkeypatch.setattr(module, "POSSIBLE", False)
+    assert Workers(2).helper(1, "a.program") is None and not made
+
+
+def test_the_count() -> None:
+    assert Workers(np.int64(2)).count == 2
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match=f"workers: {wrong} given, expected at least 1"):
+            Workers(wrong)
+    for kind in (2.5, "2", None):
+        with pytest.raises(TypeError, match=f"workers: {kind!r} given, expected an integer"):
+            Workers(kind)  # type: ignore[arg-type]

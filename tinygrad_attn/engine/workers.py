@@ -30,7 +30,7 @@ class Workers:
         if POSSIBLE and number not in self._helpers:
             try:
                 self._helpers[number] = Helper(program)
-            except OSError:  # no more processes, files or memory
+            except (OSError, MemoryError):  # no more processes, files or memory
                 self._helpers[number] = None
         return self._helpers.get(number)
 

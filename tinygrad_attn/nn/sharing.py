@@ -8,12 +8,13 @@ process computes its part, and what no helper could do, as a helper does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tinygrad_attn.engine import Tensor, fused
+from tinygrad_attn.engine import Fused, Tensor, fused
 from tinygrad_attn.engine.backward import walk
 from tinygrad_attn.engine.helper import Call, attend
 from tinygrad_attn.engine.modes import changed_mode, thread
@@ -61,7 +62,7 @@ def shared_loss(model: Seq2Seq, batch: BatchLike) -> Tensor | None:
         return None
     dropping = [part for part in model.modules() if isinstance(part, Dropout) and part.training and part.p]
     rng = dropping[0].rng if dropping else None
-    before = None if rng is None else rng.bit_generator.state
+    before: Any = None if rng is None else rng.bit_generator.state
     try:
         parts = _parts_of(model, batch)
         description = describe(model) if parts else None
@@ -74,7 +75,7 @@ def shared_loss(model: Seq2Seq, batch: BatchLike) -> Tensor | None:
             for seed, part in zip(seeds, parts, strict=True)
         ]
         shares = [float(count / sum(words)) for count in words]
-        loss: Tensor = _loss(*model.parameters(), tasks=tasks, shares=shares)
+        loss: Tensor = _operation()(*model.parameters(), tasks=tasks, shares=shares)
     except _UNSOUND:
         if rng is not None:
             rng.bit_generator.state = before
@@ -126,7 +127,10 @@ def _vjp(
     return [_summed(*pieces) for pieces in zip(*gradients, strict=True)]
 
 
-_loss = fused(_definition, _kernel, _vjp, name="shared_loss")
+@cache
+def _operation() -> Fused:
+    """Not among the operations that a user meets, so no name of the module's."""
+    return fused(_definition, _kernel, _vjp, name="shared_loss")
 
 
 def shared_search(
