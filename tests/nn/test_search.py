@@ -177,6 +177,78 @@ def test_beam_search_scores_what_it_returns(variant: str) -> None:
     assert (decoded.log_probabilities >= greedy.log_probabilities - 1e-9).mean() > 0.8
 
 
+class OneQueryAtATime(ta.nn.AdditiveAttention):
+    """An attention that knows nothing of many queries at once."""
+
+    def score(self, query: Any, projected: Any) -> Any:
+        assert query.ndim == 2
+        return super().score(query, projected)
+
+
+class OneRowAtATime(ta.nn.AttentionDecoder):
+    """A decoder whose step needs a row of the memory for each state."""
+
+    def step(self, token_embedding: Any, state: Any, memory: Any) -> Any:
+        assert len(token_embedding) == len(memory.annotations) and memory.candidates == 1
+        return super().step(token_embedding, state, memory)
+
+
+@pytest.mark.parametrize("query", ["previous", "current"])
+def test_subclasses_run_as_they_are_written(query: str) -> None:
+    source = sentences()
+    expected = make(query=query).beam_search(source, LENGTHS, 7, beam_size=3)
+    for what in ("attention", "decoder"):
+        model = make(query=query)
+        if what == "attention":
+            model.decoder.attention.__class__ = OneQueryAtATime
+        else:
+            model.decoder.__class__ = OneRowAtATime
+        found = model.beam_search(source, LENGTHS, 7, beam_size=3)
+        np.testing.assert_array_equal(found.tokens, expected.tokens)
+        np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, rtol=1e-12)
+        np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-12, atol=1e-15)
+
+
+@every
+@pytest.mark.parametrize("kind", ["greedy", "beam", "penalty"])
+def test_sentences_can_be_decoded_in_parts(variant: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, source = make(variant), sentences()
+    whole = search(model, kind, source, LENGTHS)
+    for rows in (1, 4, 6, 7):
+        monkeypatch.setattr("tinygrad_attn.nn.search.ROWS_AT_A_TIME", rows)
+        parts = search(model, kind, source, LENGTHS)
+        np.testing.assert_array_equal(parts.tokens, whole.tokens)
+        np.testing.assert_array_equal(parts.lengths, whole.lengths)
+        np.testing.assert_allclose(parts.log_probabilities, whole.log_probabilities, rtol=1e-12)
+        np.testing.assert_allclose(parts.weights, whole.weights, rtol=1e-10, atol=1e-15)
+
+
+@every
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_a_step_for_several_candidates_is_one_for_each(variant: str, candidates: int) -> None:
+    model, source = make(variant), sentences()
+    encoding = model.encode(source, LENGTHS)
+    memory, state = model.decoder.memory(encoding), model.decoder.initial_state(encoding)
+    rows = np.repeat(np.arange(len(source)), candidates)
+    words = model.target_embedding(RNG(3).integers(3, 8, len(rows)))
+
+    def of_rows(part: Any) -> Any:
+        if part is None:
+            return None
+        return tuple(of_rows(each) for each in part) if isinstance(part, tuple) else part[rows]
+
+    several = type(state)(*(of_rows(part) for part in state))
+    repeated = type(memory)(*(of_rows(part) for part in memory[:3]))
+    together = model.decoder.step(words, several, memory._replace(candidates=candidates))
+    each = model.decoder.step(words, several, repeated)
+    for name in ("s", "context", "weights", "scores", "logits"):
+        np.testing.assert_allclose(
+            getattr(together, name).data, getattr(each, name).data, rtol=1e-10, atol=1e-14
+        )
+    with pytest.raises(ValueError, match=f"there are 6 rows of words, expected {6 * 4}"):
+        model.decoder.step(words[:6], state, memory._replace(candidates=4))
+
+
 def biased(word: int, amount: float) -> Seq2Seq:
     model = make()
     model.decoder.output.bias.data[word] += amount

@@ -40,7 +40,7 @@ _FAMILY = (
 LEAST_SENTENCES = 64
 """Fewer than these are not worth a worker's while."""
 
-ROWS_AT_A_TIME = 1000
+ROWS_AT_A_TIME = 2000
 """How many candidates are decoded at a time: enough for matrix products, few enough for the cache."""
 
 
