@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from tests.cli.conftest import SMALL, train
 from tests.train.small import what_remains
 from tinygrad_attn.cli import main
+from tinygrad_attn.engine.helper import POSSIBLE
 
 Output = pytest.CaptureFixture[str]
 
@@ -229,3 +231,56 @@ def test_a_signal_at_any_moment_changes_nothing(
     assert set(codes) <= {0, 130 if name == "SIGINT" else -9}
     started(arguments).communicate()
     assert newest(what_remains(path)) == uninterrupted
+
+
+WITH_HELPERS = """
+import sys
+from tinygrad_attn.cli import main
+from tinygrad_attn.engine import helper
+from tinygrad_attn.nn import sharing
+sharing.SMALLEST_SHARE = 1
+answer, start = helper.Helper.answer, helper._started
+answers = 0
+
+def started(*arguments):
+    process = start(*arguments)
+    print("helper", process.pid, file=sys.stderr, flush=True)
+    return process
+
+def counted(self, number):
+    global answers
+    found = answer(self, number)
+    answers += found is not None
+    if answers == 5:
+        print("answered", file=sys.stderr, flush=True)
+    return found
+
+helper._started, helper.Helper.answer = started, counted
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(not POSSIBLE, reason="no helpers on this system")
+def test_ctrl_c_while_processes_share_the_work(tmp_path: Path, words: Path) -> None:
+    """It reaches all processes of a terminal; the trainer saves, its helper goes."""
+    path, script = tmp_path / "run", tmp_path / "train.py"
+    script.write_text(WITH_HELPERS)
+    settings = LONG.replace("300", "100000").split()
+    arguments = ["train", str(words), "--quiet", "--out", str(path), "--workers", "2", *settings]
+    process = subprocess.Popen(
+        [sys.executable, str(script), *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert process.stderr is not None
+    lines = iter(process.stderr.readline, "")
+    helper = int(next(line for line in lines if line.startswith("helper")).split()[1])
+    assert "answered\n" in lines
+    os.killpg(process.pid, signal.SIGINT)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in messages
+    assert f"go on with: tinygrad-attn train --resume --out {path}" in messages
+    with pytest.raises(ProcessLookupError):
+        os.kill(helper, 0)

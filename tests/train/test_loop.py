@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import select
 import signal
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ import tinygrad_attn.files
 from tests.train.small import small_model, small_task, small_training, what_remains
 from tinygrad_attn.data import Batch, Pairs, Task
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.engine import workers as crews
+from tinygrad_attn.engine.helper import POSSIBLE, Helper
 from tinygrad_attn.errors import CheckpointError, DataError
 from tinygrad_attn.files import write_atomically
+from tinygrad_attn.nn import sharing
 from tinygrad_attn.optim import NonFiniteError
 from tinygrad_attn.train import (
     ModelConfig,
@@ -75,11 +79,13 @@ def interrupt_before(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
         ),
         ({"dropout": 0.5, "cell": "rnn", "init": "paper"}, {"optimiser": "sgd", "warmup": 0.5}),
         ({"attention": "none"}, {"clip": 0.01}),
+        ({"dropout": 0.2}, {"workers": 2}),
     ],
 )
 def test_a_run_that_was_interrupted_is_the_run_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Any, training: Any
 ) -> None:
+    monkeypatch.setattr(sharing, "SMALLEST_SHARE", 1)  # where there are workers
     settings = small_model(**model), small_training(**training)
     expected = trained(tmp_path / "whole", *settings)
     handler = signal.getsignal(signal.SIGINT)
@@ -150,6 +156,38 @@ def test_what_a_killed_process_left_half_written_is_swept(tmp_path: Path) -> Non
 def test_two_runs_are_the_same(tmp_path: Path) -> None:
     settings = small_model(dropout=0.2), small_training()
     assert trained(tmp_path / "a", *settings) == trained(tmp_path / "b", *settings)
+
+
+def test_two_runs_are_the_same_whatever_the_helpers_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "SMALLEST_SHARE", 1)
+    settings = small_model(dropout=0.2), small_training(workers=2)
+    start, answer = Helper.start, Helper.answer
+    answers = 0
+
+    def start_when_ready(self: Helper, *arguments: Any) -> Any:
+        if self._running == 0:  # it has not said that it is ready
+            assert select.select([self._connection], [], [], 60)[0]
+        return start(self, *arguments)
+
+    def count_and_kill(self: Helper, number: int) -> Any:
+        nonlocal answers
+        found = answer(self, number)
+        answers += found is not None
+        if answers == 8:
+            self.close()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Helper, "start", start_when_ready)
+        patched.setattr(Helper, "answer", count_and_kill)
+        with_a_helper = trained(tmp_path / "a", *settings)
+    monkeypatch.setattr(crews, "POSSIBLE", False)
+    assert trained(tmp_path / "b", *settings) == with_a_helper
+    assert answers == (8 if POSSIBLE else 0)
+    alone = trained(tmp_path / "c", settings[0], small_training())
+    assert alone["model.safetensors"] != with_a_helper["model.safetensors"]
 
 
 def test_the_seed_matters(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ class _UnknownError(Exception):
     """Something in a model that a description cannot say."""
 
 
-def describe(model: Module) -> dict[str, Any] | None:
-    """All of a model but its parameters, in values that JSON has, from which `build` makes another.
+def describe(model: Module, parameters: Sequence[Tensor]) -> dict[str, Any] | None:
+    """All of a model but its `parameters()`, in values that JSON has, from which `build` makes another.
 
     None if it has parts of other classes than this package's, or attributes besides parameters, parts and
     plain values: the copy might compute something else then.
     """
-    places = {id(parameter): place for place, parameter in enumerate(model.parameters())}
+    places = {id(parameter): place for place, parameter in enumerate(parameters)}
     try:
         return _described(model, places, ())
     except _UnknownError:

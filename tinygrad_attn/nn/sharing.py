@@ -63,19 +63,20 @@ def shared_loss(model: Seq2Seq, batch: BatchLike) -> Tensor | None:
     dropping = [part for part in model.modules() if isinstance(part, Dropout) and part.training and part.p]
     rng = dropping[0].rng if dropping else None
     before: Any = None if rng is None else rng.bit_generator.state
+    parameters = list(model.parameters())
     try:
-        parts = _parts_of(model, batch)
-        description = describe(model) if parts else None
+        parts = _parts_of(model, batch, parameters)
+        description = describe(model, parameters) if parts else None
         if description is None:
             return None
         words = [np.count_nonzero(part.target_out != PAD) for part in parts]
         seeds = [None] * len(parts) if rng is None else rng.integers(2**63, size=len(parts)).tolist()
         tasks = [
-            Task({**_message(model, "loss", description), "seed": seed}, part)
+            Task({**_message("loss", description, parameters), "seed": seed}, part)
             for seed, part in zip(seeds, parts, strict=True)
         ]
         shares = [float(count / sum(words)) for count in words]
-        loss: Tensor = _operation()(*model.parameters(), tasks=tasks, shares=shares)
+        loss: Tensor = _operation()(*parameters, tasks=tasks, shares=shares)
     except _UNSOUND:
         if rng is not None:
             rng.bit_generator.state = before
@@ -149,28 +150,29 @@ def shared_search(
         source, lengths: as for `encode`.
         least: sentences below which a part is not worth another process's while.
     """
+    parameters = list(model.parameters())
     try:
-        count = _worth(model, source, least)
-        description = describe(model) if count > 1 else None
+        count = _worth(parameters, source, least)
+        description = describe(model, parameters) if count > 1 else None
         if description is None or (lengths is not None and len(lengths) != len(source)):
             return None
-        message = {**_message(model, search, description), "settings": list(settings)}
+        message = {**_message(search, description, parameters), "settings": list(settings)}
         tasks = [
             Task(message, [source[part], None if lengths is None else lengths[part]])
             for part in _cut(len(source), count)
         ]
-        found = _done(tasks, [parameter.data for parameter in model.parameters()], keep=False)
+        found = _done(tasks, [parameter.data for parameter in parameters], keep=False)
     except _UNSOUND:
         return None
     return [arrays for arrays, _ in found]
 
 
-def _worth(model: Seq2Seq, source: np.ndarray, least: int) -> int:
+def _worth(parameters: Sequence[Tensor], source: np.ndarray, least: int) -> int:
     """How many workers are to share these sentences, at least `least` each."""
     mode = thread.mode
     if mode.workers is None or mode.explicit or mode.watcher is not None or source.ndim != 2:
         return 1
-    arrays = [parameter.data for parameter in model.parameters()]
+    arrays = [parameter.data for parameter in parameters]
     kinds = {(array.dtype.kind, array.dtype, array.flags.c_contiguous) for array in arrays}
     # In shared memory arrays lie in C order, and products of arrays in another order are rounded differently.
     if [kind[::2] for kind in kinds] != [("f", True)]:
@@ -179,12 +181,12 @@ def _worth(model: Seq2Seq, source: np.ndarray, least: int) -> int:
     return min(mode.workers.count, work // SMALLEST_SHARE, len(source) // least)
 
 
-def _parts_of(model: Seq2Seq, batch: BatchLike) -> list[Part]:
+def _parts_of(model: Seq2Seq, batch: BatchLike, parameters: Sequence[Tensor]) -> list[Part]:
     """The parts of the batch; none if it stays together, is unsound, or a part has no word to learn."""
     source, target_in, target_out = (
         np.asarray(value_of(ids)) for ids in (batch.source, batch.target_in, batch.target_out)
     )
-    count = _worth(model, source, 1)
+    count = _worth(parameters, source, 1)
     if count < 2:
         return []
     lengths = np.count_nonzero(source != PAD, axis=1)
@@ -223,8 +225,8 @@ def _cut(length: int, count: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 
-def _message(model: Seq2Seq, call: str, description: dict[str, Any]) -> dict[str, Any]:
-    trained = [parameter.requires_grad for parameter in model.parameters()]
+def _message(call: str, description: dict[str, Any], parameters: Sequence[Tensor]) -> dict[str, Any]:
+    trained = [parameter.requires_grad for parameter in parameters]
     return {"call": call, "model": description, "trained": trained, "seed": None}
 
 
