@@ -13,14 +13,25 @@ import numpy as np
 
 from tinygrad_attn.engine import Primitive
 from tinygrad_attn.engine.tensor import value_of
+from tinygrad_attn.ops.steps import sigmoid_
 
 
 def _sigmoid(x: Any) -> Any:
+    if isinstance(x, np.ndarray) and x.dtype.kind == "f":
+        y = np.empty(x.shape, x.dtype)
+        np.copyto(y, x)
+        sigmoid_(y)
+        return y
     if not _is_complex(x):
         with np.errstate(over="ignore"):  # 1 / infinity is the zero that is meant
             return 1 / (1 + np.exp(x * -1.0))
     e = np.exp(np.where(np.real(x) < 0, x, np.negative(x)))  # at most 1: complex infinities do not divide
     return np.where(np.real(x) < 0, e, 1) / (1 + e)
+
+
+def _times_complement(a: Any, y: Any) -> Any:
+    """a (1 - y), multiplied out as below."""
+    return a - a * y
 
 
 def _choose(condition: Any, a: Any, b: Any) -> Any:
@@ -82,7 +93,7 @@ log = Primitive("log", np.log, lambda g, y, x: g / x)
 sqrt = Primitive("sqrt", np.sqrt, lambda g, y, x: g / (2 * y))
 # g (1 - y²), multiplied out: numpy is slow where a Python number meets a small array, and this rule is hot.
 tanh = Primitive("tanh", np.tanh, lambda g, y, x: g - g * (y * y))
-sigmoid = Primitive("sigmoid", _sigmoid, lambda g, y, x: g * y * (1 - y))
+sigmoid = Primitive("sigmoid", _sigmoid, lambda g, y, x: _times_complement(g * y, y))
 relu = Primitive(
     "relu", lambda x: np.where(np.real(x) <= 0, 0, x), lambda g, y, x: where(np.real(value_of(x)) <= 0, 0, g)
 )

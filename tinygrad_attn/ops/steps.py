@@ -18,6 +18,12 @@ Arrays = tuple[np.ndarray, ...]
 add, divide, exp, matmul = np.add, np.divide, np.exp, np.matmul
 multiply, subtract, tanh = np.multiply, np.subtract, np.tanh
 
+LARGE = 2**13
+"""Entries from which tanh by way of exp is the quicker way."""
+
+CACHED = 2**15
+"""Entries that stay near the processor while several calls go over them."""
+
 _constants: dict[tuple[Any, float], np.ndarray] = {}
 
 
@@ -60,6 +66,31 @@ def sigmoid_(x: np.ndarray) -> None:
         exp(x, x)
     add(x, one, x)
     divide(one, x, x)
+
+
+def tanh_(x: np.ndarray) -> None:
+    """tanh x, in place."""
+    if x.size < LARGE:
+        tanh(x, x)
+    else:
+        multiply(x, constant(2, x.dtype), x)
+        tanh_of_half_(x)
+
+
+def tanh_of_half_(x: np.ndarray) -> None:
+    """tanh(x/2) = 1 - 2 / (1 + exp(x)), in place, for a contiguous array.
+
+    In float32 that takes two thirds of the time of numpy's tanh, and stays within two roundings of 1 of it.
+    """
+    one, minus_two = constant(1, x.dtype), constant(-2, x.dtype)
+    entries = x.reshape(-1)
+    with np.errstate(over="ignore"):  # exp may be infinite, and tanh is 1 then
+        for start in range(0, len(entries), CACHED):
+            part = entries[start : start + CACHED]
+            exp(part, part)
+            add(part, one, part)
+            divide(minus_two, part, part)
+            add(part, one, part)
 
 
 def sigmoid_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
@@ -140,7 +171,7 @@ class RNN(Step):
         (out,) = new
         matmul(state[0], w, scratch.gates.whole)
         add(scratch.gates.last, x.last, out)
-        tanh(out, out)
+        tanh_(out)
 
     @staticmethod
     def backward(
@@ -175,7 +206,7 @@ class GRU(Step):
         add(gates.last, b, recurrent)
         multiply(r, recurrent, n)
         add(n, x.last, n)
-        tanh(n, n)
+        tanh_(n)
         subtract(h, n, out)
         multiply(out, z, out)
         add(out, n, out)
@@ -236,7 +267,7 @@ class ResetBeforeGRU(Step):
         multiply(r, h, reset)
         matmul(reset, w[2], n)
         add(n, x.last, n)
-        tanh(n, n)
+        tanh_(n)
         subtract(n, h, out)
         multiply(out, z, out)
         add(out, h, out)
@@ -285,7 +316,7 @@ class LSTM(Step):
         matmul(h, w, scratch.gates.whole)
         add(scratch.gates.whole, x.whole, a)
         sigmoid_(a[:2])
-        tanh(candidate, candidate)
+        tanh_(candidate)
         sigmoid_(o)
         multiply(i, candidate, squashed)
         multiply(f, c, c_new)

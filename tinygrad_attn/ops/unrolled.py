@@ -28,7 +28,7 @@ from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
 from tinygrad_attn.ops.spaces import bytes_of, pool
-from tinygrad_attn.ops.steps import STEPS, Gates, Step
+from tinygrad_attn.ops.steps import STEPS, Gates, Step, constant, tanh_of_half_
 
 
 def bahdanau_decoder_definition(
@@ -89,8 +89,8 @@ class _Space:
         self.gates = np.empty((step.gates, count, batch, size), dtype)
         self.entering = Gates.of(np.empty((step.gates, batch, size), dtype))
         self.shares = np.empty((step.gates, batch, width), dtype)
-        self.query = np.empty((batch, a), dtype)  # W_a s
-        self.positions = np.empty((length, batch, a), dtype)  # U_a h
+        self.query = np.empty((batch, a), dtype)  # 2 W_a s
+        self.positions = np.empty((length, batch, a), dtype)  # 2 U_a h
         self.hidden = np.empty((count, length, batch, a), dtype)  # tanh(W_a s + U_a h)
         self.term = np.empty((length, batch, a), dtype)
         self.alpha = np.empty((count, length, batch), dtype)
@@ -139,11 +139,11 @@ def _kernel(
         input_weight(step, w_ih[:, :inner], b_ih, b_hh),
         out=space.gates.reshape(step.gates, count * batch, size),
     )
-    w_c, w_q = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2), w_a.T
+    w_c, w_q = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2), np.multiply(w_a, constant(2, w_a.dtype)).T
     w, b = weight_forward(step, w_hh), inner_bias(step, batch, b_hh)
     buffers.start(initial)
     state = buffers.state
-    space.positions[...] = keys.swapaxes(0, 1)
+    np.multiply(keys.swapaxes(0, 1), constant(2, keys.dtype), space.positions)  # for tanh(x) by way of 2x
     absent = None if mask is None else ~mask.T  # (T, B)
     if absent is not None:
         nothing = absent.all(axis=0)  # a row without any position gets weights of zero
@@ -152,7 +152,7 @@ def _kernel(
     for i, (tanh, scores, row, context, contexts_row, word_share) in enumerate(space.steps):
         np.matmul(state[i][0], w_q, query)
         np.add(space.positions, query, tanh)
-        np.tanh(tanh, tanh)
+        tanh_of_half_(tanh)
         np.matmul(tanh, v_a, scores)
         if absent is not None:
             scores[absent] = -np.inf
