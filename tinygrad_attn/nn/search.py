@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tinygrad_attn.engine import Tensor, no_grad
+from tinygrad_attn.engine import no_grad
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.nn.attention import (
     AdditiveAttention,
@@ -18,7 +17,7 @@ from tinygrad_attn.nn.attention import (
     GeneralAttention,
     ScaledDotAttention,
 )
-from tinygrad_attn.nn.beam import Beams, normalised
+from tinygrad_attn.nn.beam import Beams
 from tinygrad_attn.nn.cells import State
 from tinygrad_attn.nn.checks import check_sizes
 from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, Memory
@@ -40,7 +39,7 @@ _FAMILY = (
 LEAST_SENTENCES = 64
 """Fewer than these are not worth a worker's while."""
 
-ROWS_AT_A_TIME = 2000
+ROWS_AT_A_TIME = 1000
 """How many candidates are decoded at a time: enough for matrix products, few enough for the cache."""
 
 
@@ -66,39 +65,15 @@ def row_ids(row: np.ndarray) -> slice:
 def greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decoded:
     """The likeliest word at each step, fed back, until every sentence has ended or has `max_length` words.
 
-    PAD and BOS are never chosen. A sentence that has ended leaves the batch.
+    PAD and BOS are never chosen. Sentences that have ended leave the batch.
     """
     check_sizes("greedy", max_length=max_length)
     return _shared(model, source, lengths, "greedy", [int(max_length)], _greedy)
 
 
 def _greedy(model: Seq2Seq, source: Any, lengths: Any, max_length: int) -> Decoded:
-    return _in_parts(model, source, lengths, 1, partial(_greedy_part, model, max_length))
-
-
-def _greedy_part(model: Seq2Seq, max_length: int, memory: Memory, state: DecoderState) -> Decoded:
-    batch, length = memory.annotations.shape[:2]
-    tokens = np.full((batch, max_length), PAD, np.int64)
-    weights = np.zeros((batch, max_length, length), memory.annotations.dtype)
-    total = np.zeros(batch)
-    open_rows = np.arange(batch)
-    word = np.full(batch, BOS)
-    for i in range(max_length):
-        step = model.decoder.step(model.target_embedding(word), state, memory)
-        logits, log_z = normalised(_present(step.logits))
-        word = logits.argmax(axis=1)
-        tokens[open_rows, i] = word
-        weights[open_rows, i] = step.weights.data
-        total[open_rows] += logits[np.arange(len(word)), word] - log_z
-        going = word != EOS
-        if not going.any():
-            break
-        state = step.state
-        if not going.all():
-            kept = np.flatnonzero(going)
-            open_rows, word = open_rows[kept], word[kept]
-            memory, state = _rows_of_memory(memory, kept), _rows_of_state(state, kept)
-    return _decoded(tokens, weights, total)
+    """A beam of one: its candidate takes the likeliest word, and the search ends where that is EOS."""
+    return _beam_search(model, source, lengths, max_length, beam_size=1, length_penalty=0.0)
 
 
 def beam_search(
@@ -120,43 +95,36 @@ def beam_search(
 def _beam_search(
     model: Seq2Seq, source: Any, lengths: Any, max_length: int, beam_size: int, length_penalty: float
 ) -> Decoded:
-    settings = beam_size, max_length, length_penalty
-    return _in_parts(model, source, lengths, beam_size, partial(_beam_part, model, settings))
+    with no_grad():
+        encoding = model.encode(source, lengths)
+        memory, state = model.decoder.memory(encoding), model.decoder.initial_state(encoding)
+        batch, size = len(memory.annotations), max(1, ROWS_AT_A_TIME // beam_size)
+        parts = []
+        for first in range(0, max(1, batch), size):
+            part = slice(first, first + size)
+            beams = Beams(min(size, batch - first), beam_size, max_length, length_penalty)
+            parts.append(_searched(model, _rows_of_memory(memory, part), _rows_of_state(state, part), beams))
+    return _joined(parts)
 
 
-def _beam_part(
-    model: Seq2Seq, settings: tuple[int, int, float], memory: Memory, state: DecoderState
-) -> Decoded:
+def _searched(model: Seq2Seq, memory: Memory, state: DecoderState, beams: Beams) -> Decoded:
+    """The result for the sentences of the memory."""
     batch, length = memory.annotations.shape[:2]
-    beams = Beams(batch, *settings)
     word, asked = np.full(batch, BOS), memory
     while True:
         step = model.decoder.step(model.target_embedding(word), state, asked)
-        going = beams.advance(_present(step.logits), step.weights.data)
+        assert step.logits is not None
+        going = beams.advance(step.logits.data, step.weights.data)
         if going is None:
-            tokens, weights = beams.traced(length)
-            return _decoded(tokens, weights, beams.total)
+            break
         if going.kept is not None:
             memory = _rows_of_memory(memory, going.kept)
         if going.kept is not None or asked is memory:
             asked = _asked_by(model.decoder, memory, len(going.words) // len(memory.annotations))
         word, state = going.words, _rows_of_state(step.state, going.rows)
-
-
-def _in_parts(
-    model: Seq2Seq,
-    source: Any,
-    lengths: Any,
-    candidates: int,
-    decode: Callable[[Memory, DecoderState], Decoded],
-) -> Decoded:
-    """`decode` for a part of the sentences at a time."""
-    with no_grad():
-        encoding = model.encode(source, lengths)
-        memory, state = model.decoder.memory(encoding), model.decoder.initial_state(encoding)
-        size = max(1, ROWS_AT_A_TIME // candidates)
-        parts = [slice(first, first + size) for first in range(0, max(1, len(memory.annotations)), size)]
-        return _joined([decode(_rows_of_memory(memory, part), _rows_of_state(state, part)) for part in parts])
+    tokens, weights = beams.traced(length)
+    lengths = np.count_nonzero(tokens != PAD, axis=1)
+    return Decoded(tokens, lengths, beams.total, weights)
 
 
 def _shared(
@@ -218,11 +186,6 @@ def _asked_by(decoder: Any, memory: Memory, candidates: int) -> Memory:
     return _rows_of_memory(memory, np.repeat(np.arange(len(memory.annotations)), candidates))
 
 
-def _present(logits: Tensor | None) -> np.ndarray:
-    assert logits is not None
-    return logits.data
-
-
 def _rows_of_memory(memory: Memory, rows: np.ndarray | slice) -> Memory:
     return Memory(
         memory.annotations[rows],
@@ -237,10 +200,3 @@ def _rows_of_state(state: DecoderState, rows: np.ndarray | slice) -> DecoderStat
         tuple(part[rows] for part in state.cell) if isinstance(state.cell, tuple) else state.cell[rows]
     )
     return DecoderState(cell, None if state.attentional is None else state.attentional[rows])
-
-
-def _decoded(tokens: np.ndarray, weights: np.ndarray, total: np.ndarray) -> Decoded:
-    """The result, cut to the longest sequence."""
-    lengths = np.count_nonzero(tokens != PAD, axis=1)
-    longest = int(lengths.max(initial=0))
-    return Decoded(tokens[:, :longest], lengths, total, weights[:, :longest])
