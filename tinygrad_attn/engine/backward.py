@@ -244,7 +244,7 @@ def _leading_to(order: Sequence[Tensor], wanted: Iterable[Tensor]) -> set[Tensor
 
 def _value(gradient: Any, join: Joined) -> Any:
     if type(gradient) is Product:
-        gradient = Sum(gradient)
+        return gradient.value()
     return gradient.value(join) if type(gradient) is Sum else gradient
 
 

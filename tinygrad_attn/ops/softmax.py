@@ -122,17 +122,19 @@ def cross_entropy_definition(logits: Any, targets: np.ndarray, counted: np.ndarr
 
 
 def _cross_entropy_kernel(logits: np.ndarray, targets: np.ndarray, counted: np.ndarray) -> tuple[Any, Any]:
-    rows = np.flatnonzero(counted)
-    if len(rows) < len(targets):  # what does not count is not looked at, whatever it holds
+    count = int(np.count_nonzero(counted))
+    rows = None
+    if count < len(targets):  # what does not count is not looked at, whatever it holds
+        rows = np.flatnonzero(counted)
         logits, targets = logits[rows], targets[rows]
-    p = logits - np.max(logits, axis=-1, keepdims=True)
-    each = np.arange(len(rows)), targets
+    p = np.array(logits.T, order="C")  # (V, n): a reduction over the first axis goes along whole rows
+    p -= np.maximum.reduce(p, axis=0)
+    each = targets, np.arange(count)
     picked = p[each]
-    np.exp(p, out=p)
-    total = np.add.reduce(p, axis=-1, keepdims=True)
-    loss = np.add.reduce(np.log(total[:, 0]) - picked) / len(rows)
+    np.exp(p, p)
+    total = np.add.reduce(p, axis=0)
     p /= total
-    return loss, (p, each, rows)
+    return np.add.reduce(np.log(total, total) - picked) / count, (p, each, rows)
 
 
 def _cross_entropy_vjp(
@@ -140,12 +142,13 @@ def _cross_entropy_vjp(
 ) -> Any:
     """(softmax - onehot) / n for each row that is counted."""
     p, each, rows = saved
-    scale = g / len(rows)
-    gradient = p * scale
-    gradient[each] -= scale
-    if len(rows) < len(targets):
-        found, gradient = gradient, np.zeros_like(logits)
-        gradient[rows] = found
+    scale = g / p.shape[1]
+    by_class = p * scale
+    by_class[each] -= scale
+    if rows is None:
+        return by_class.T, None, None
+    gradient = np.zeros_like(logits)
+    gradient[rows] = by_class.T
     return gradient, None, None
 
 
@@ -177,9 +180,12 @@ def cross_entropy(logits: Any, targets: Any, ignore_index: int | None = None) ->
         )
     flat = targets.reshape(-1)
     counted = np.ones(flat.shape, bool) if ignore_index is None else flat != ignore_index
-    if not counted.any():
+    count = np.count_nonzero(counted)
+    if not count:
         raise ValueError("cross_entropy: no target counts, so there is no mean")
-    wrong = flat[counted & ((flat < 0) | (flat >= shape[-1]))]
-    if wrong.size:
-        raise IndexError(f"cross_entropy: target {wrong[0]} is not one of the {shape[-1]} classes")
-    return _cross_entropy(reshape(logits, (-1, shape[-1])), np.where(counted, flat, 0), counted)
+    if count < len(flat):
+        flat = np.where(counted, flat, 0)
+    if flat.min() < 0 or flat.max() >= shape[-1]:
+        wrong = flat[(flat < 0) | (flat >= shape[-1])][0]
+        raise IndexError(f"cross_entropy: target {wrong} is not one of the {shape[-1]} classes")
+    return _cross_entropy(reshape(logits, (-1, shape[-1])), flat, counted)
