@@ -10,8 +10,6 @@ import pytest
 
 import tinygrad_attn as ta
 from tests.nn.support import MODELS
-from tinygrad_attn.engine.modes import changed_mode
-from tinygrad_attn.engine.workers import Workers
 from tinygrad_attn.nn import Seq2Seq
 from tinygrad_attn.nn.search import Decoded
 from tinygrad_attn.tokens import BOS, EOS, PAD
@@ -335,28 +333,3 @@ def test_logits_that_are_not_finite_are_an_error(value: float) -> None:
 def test_wrong_settings_are_named(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call(make())
-
-
-@pytest.mark.parametrize("search", ["greedy", "beam"])
-def test_workers_take_a_part_of_the_sentences_each(search: str) -> None:
-    rng = np.random.default_rng(0)
-    model = ta.nn.Seq2Seq(14, 14, 5, 6, dtype=np.float64, rng=rng)
-    lengths = rng.integers(1, 6, 150)
-    source = np.where(np.arange(5) < lengths[:, None], rng.integers(4, 14, (150, 5)), ta.PAD)
-
-    def decoded() -> ta.nn.Decoded:
-        if search == "greedy":
-            return model.greedy(source, lengths, max_length=7)
-        return model.beam_search(source, lengths, max_length=7, beam_size=3)
-
-    alone = decoded()
-    crew = Workers(2)
-    try:
-        with changed_mode(workers=crew):
-            shared = decoded()
-    finally:
-        crew.close()
-    np.testing.assert_array_equal(shared.tokens, alone.tokens)
-    np.testing.assert_array_equal(shared.lengths, alone.lengths)
-    np.testing.assert_allclose(shared.log_probabilities, alone.log_probabilities, rtol=1e-12)
-    np.testing.assert_allclose(shared.weights, alone.weights, atol=1e-14)

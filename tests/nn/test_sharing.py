@@ -673,6 +673,23 @@ def test_searches(helpers: Workers, answered: list[int], search: str, given: boo
     assert len(answered) == 3 and all(part.training for part in model.modules())
 
 
+@pytest.mark.parametrize("search", ["greedy", "beam_search"])
+def test_parts_whose_outputs_differ_in_length(helpers: Workers, answered: list[int], search: str) -> None:
+    model = Seq2Seq(9, 8, 3, 4, dtype=np.float64, rng=np.random.default_rng(32))
+    for parameter in model.parameters():
+        parameter.data *= 3
+    source = np.repeat([4, 7], 70)[:, None] * [1, 1]
+    whole = getattr(model, search)(source, None, 6)
+    assert whole.lengths.tolist() == [2] * 70 + [6] * 70
+    for rows in (source, source[::-1]):
+        whole = getattr(model, search)(rows, None, 6)
+        with among(helpers):
+            shared = getattr(model, search)(rows, None, 6)
+        assert np.array_equal(shared.tokens, whole.tokens) and shared.weights.shape == whole.weights.shape
+        assert largest_error(shared.weights, whole.weights) < 1e-12
+    assert len(answered) == 2
+
+
 @pytest.mark.parametrize(
     ("source", "lengths"),
     [
