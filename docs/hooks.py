@@ -132,8 +132,7 @@ def combinations_settings() -> dict[str, Any]:
     """The settings of these runs."""
     content: dict[str, Any] = json.loads((DOCS / "data" / "combinations.json").read_text(encoding="utf-8"))
     budgets = sorted({run["budget"] for runs in content["runs"].values() for run in runs.values()})
-    done = sum(len(runs) for runs in content["runs"].values())
-    return {**content["training"], "budgets": " or ".join(f"{steps:,}" for steps in budgets), "done": done}
+    return {**content["training"], "budgets": " or ".join(f"{steps:,}" for steps in budgets)}
 
 
 def compare_table() -> str:

@@ -43,13 +43,10 @@ def test_pages_need_nothing_from_elsewhere() -> None:
         )
 
 
-UNFINISHED = pytest.mark.xfail(reason="not all runs are made: python benchmarks/combinations.py --cell lstm")
-
-
-@pytest.mark.parametrize("cell", ["gru", pytest.param("lstm", marks=UNFINISHED)])
+@pytest.mark.parametrize("cell", ["gru", "lstm", "rnn"])
 def test_every_score_learns_both_tasks(cell: str) -> None:
     """At least 99 % of unseen sequences exactly right, as `benchmarks/combinations.py` found."""
     runs = json.loads((DOCS / "data" / "combinations.json").read_text(encoding="utf-8"))["runs"]
     scores = ("additive", "dot", "scaled", "general", "concat")
     for score, query, task in itertools.product(scores, ("previous", "current"), ("copy", "reverse")):
-        assert runs.get(f"{score} {query} {cell}", {}).get(task, {}).get("exact_match", 0) >= 0.99
+        assert runs[f"{score} {query} {cell}"][task]["exact_match"] >= 0.99
