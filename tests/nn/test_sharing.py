@@ -226,7 +226,7 @@ def ended_between(crew: Workers, model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
     crew.close()
     for parameter in model.parameters():
         parameter.data = parameter.data + 1  # another array: the graph has the one that was used
-    with changed_mode(workers=None), ta.no_grad():
+    with changed_mode(workers=None), ta.no_grad(), ta.explicit():
         loss.backward()
     return loss.item(), gradients_of(model)
 
@@ -508,6 +508,9 @@ UNSOUND = {
     "a source word of another part": at("source", 6, 0, 99),
     "a negative word": at("source", 5, 1, -1),
     "a word beyond the length": at("source", 1, 4, 99),
+    "a word beyond all lengths": SimpleNamespace(
+        **{**vars(at("source", 6, 4, 99)), "lengths": np.array([5, 1, 3, 2, 2, 2, 2])}
+    ),
     "a target word": at("target_in", 6, 1, 8),
     "a target word where none counts": at("target_in", 1, 4, 8),
     "a word to predict": at("target_out", 6, 0, 8),
