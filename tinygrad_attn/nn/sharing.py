@@ -16,7 +16,6 @@ import numpy as np
 
 from tinygrad_attn.engine import Fused, Tensor, fused
 from tinygrad_attn.engine.backward import walk
-from tinygrad_attn.engine.helper import Call, attend
 from tinygrad_attn.engine.modes import changed_mode, thread
 from tinygrad_attn.engine.tensor import leaf, value_of
 from tinygrad_attn.nn.copies import build, describe
@@ -24,6 +23,7 @@ from tinygrad_attn.nn.layers import Dropout
 from tinygrad_attn.tokens import PAD
 
 if TYPE_CHECKING:
+    from tinygrad_attn.engine.helper import Call
     from tinygrad_attn.nn.seq2seq import BatchLike, Seq2Seq
 
 SMALLEST_SHARE = 10_000_000
@@ -52,13 +52,20 @@ class Task(NamedTuple):
     """The arrays of a `Part`, or what the search takes. The parameters follow them where a task is done."""
 
 
+class _Kept(NamedTuple):
+    """What the backward pass of a part needs, in the process that computed it."""
+
+    loss: Tensor
+    parameters: Sequence[Tensor]
+
+
 def shared_loss(model: Seq2Seq, batch: BatchLike) -> Tensor | None:
     """`model.loss(batch)`, computed in parts beside each other.
 
     None where it better is, or has to be, computed whole: for a graph of single operations (`ta.explicit()`),
     where someone looks on (`ta.detect_anomaly()`), or if the batch is unsound.
     """
-    if thread.mode.workers is None:
+    if thread.mode.workers is None or thread.mode.workers.count < 2:
         return None
     dropping = [part for part in model.modules() if isinstance(part, Dropout) and part.training and part.p]
     rng = dropping[0].rng if dropping else None
@@ -116,12 +123,12 @@ def _vjp(
 
     def here(number: int) -> tuple[list[Any], None]:
         kept = saved[number]
-        if not isinstance(kept, tuple):  # it was kept by a helper that is gone, or not at all
+        if not isinstance(kept, _Kept):  # it was kept by a helper that is gone, or not at all
             _, kept = _compute({**tasks[number].message, "keep": True}, [*tasks[number].inputs, *arrays])
         return _back(kept, message, [seeds[number]]), None
 
     calls = [
-        kept.start_back(message, [seed]) if isinstance(kept, Call) else None
+        None if kept is None or isinstance(kept, _Kept) else kept.start_back(message, [seed])
         for kept, seed in zip(saved, seeds, strict=True)
     ]
     gradients = [found for found, _ in _results(calls, here)]
@@ -260,11 +267,11 @@ def _compute(message: dict[str, Any], arrays: Sequence[Any]) -> tuple[list[Any],
     with changed_mode(workers=None, explicit=False, recording=message["keep"]):
         if message["call"] == "loss":
             loss = model.loss(Part(*inputs))
-            return [loss.data], (loss, parameters) if message["keep"] else None
+            return [loss.data], _Kept(loss, parameters) if message["keep"] else None
         return list(getattr(model, message["call"])(*inputs, *message["settings"])), None
 
 
-def _back(kept: Any, message: dict[str, Any], arrays: Sequence[Any]) -> list[Any]:
+def _back(kept: _Kept, message: dict[str, Any], arrays: Sequence[Any]) -> list[Any]:
     """The gradients of a part's loss for the parameters that need one; None for the others."""
     loss, parameters = kept
     wanted = [parameter for parameter, needed in zip(parameters, message["needs"], strict=True) if needed]
@@ -284,4 +291,7 @@ def _summed(own: Any, *others: Any) -> Any:
 
 def serve(connection: int, received: int, sent: int) -> None:
     """What a helper's process runs, with the descriptors that it was handed."""
+    # Here alone, so that whoever has no helpers does not load what processes need.
+    from tinygrad_attn.engine.helper import attend
+
     attend(connection, received, sent, _compute, _back)
