@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Product, fused
+from tinygrad_attn.ops.curves import constant, moderate, tanh_of_sum
 from tinygrad_attn.ops.elementwise import tanh
 from tinygrad_attn.ops.linalg import matmul
 from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.shapes import expand_dims, getitem, swapaxes
-from tinygrad_attn.ops.steps import constant
 
 
 def additive_scores_definition(query: Any, w: Any, keys: Any, v: Any) -> Any:
@@ -26,13 +26,26 @@ def additive_scores_definition(query: Any, w: Any, keys: Any, v: Any) -> Any:
     return matmul(tanh(expand_dims(linear(query, w), -2) + keys), v)
 
 
+def _tanh_of_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """tanh(a_n + b_t) for every pair: a (B, N, A) and b (B, T, A) to (B, N, T, A)."""
+    hidden = np.empty((*a.shape[:2], b.shape[1], a.shape[2]), a.dtype)
+    if min(a.shape[1], b.shape[1]) > 1 and moderate(a) and moderate(b):
+        tanh_of_sum(np.exp(a + a)[:, :, None], np.exp(b + b)[:, None], hidden)
+    else:
+        np.add(a[:, :, None], b[:, None], hidden)
+        np.tanh(hidden, hidden)
+    return hidden
+
+
 def _additive_scores_kernel(
     query: np.ndarray, w: np.ndarray, keys: np.ndarray, v: np.ndarray
 ) -> tuple[Any, Any]:
-    if query.ndim == 3:
-        keys = keys[:, None]
-    hidden = np.matmul(query, w.T)[..., None, :] + keys  # (B, [N,] T, A)
-    np.tanh(hidden, out=hidden)
+    asking = np.matmul(query, w.T)
+    if query.ndim == 2:
+        hidden = asking[:, None] + keys  # (B, T, A)
+        np.tanh(hidden, out=hidden)
+    else:
+        hidden = _tanh_of_sums(asking, keys)  # (B, N, T, A)
     return np.matmul(hidden.reshape(-1, len(v)), v).reshape(hidden.shape[:-1]), hidden
 
 

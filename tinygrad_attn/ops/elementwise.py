@@ -13,7 +13,7 @@ import numpy as np
 
 from tinygrad_attn.engine import Primitive
 from tinygrad_attn.engine.tensor import value_of
-from tinygrad_attn.ops.steps import sigmoid_
+from tinygrad_attn.ops.curves import sigmoid_
 
 
 def _sigmoid(x: Any) -> Any:

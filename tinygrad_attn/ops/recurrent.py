@@ -21,6 +21,7 @@ from tinygrad_attn.ops.buffers import (
     weight_backward,
     weight_forward,
 )
+from tinygrad_attn.ops.curves import sigmoid_, sigmoid_backward, tanh_backward
 from tinygrad_attn.ops.elementwise import sigmoid, tanh
 from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.shapes import split
@@ -112,7 +113,7 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
 def _lstm_memory_kernel(gates: np.ndarray, c: np.ndarray) -> tuple[Any, Any]:
     a = gates.T.copy()  # (4H, B), each gate a block
     size = c.shape[-1]
-    steps.sigmoid_(a[: 2 * size])
+    sigmoid_(a[: 2 * size])
     np.tanh(a[2 * size : 3 * size], out=a[2 * size : 3 * size])
     new = a[size : 2 * size] * c.T
     new += a[:size] * a[2 * size : 3 * size]
@@ -125,9 +126,9 @@ def _lstm_memory_vjp(
     size = c.shape[-1]
     out = np.empty_like(saved)
     i, f, candidate = saved[:size], saved[size : 2 * size], saved[2 * size : 3 * size]
-    steps.sigmoid_backward(g.T * candidate, i, out[:size])
-    steps.sigmoid_backward(g.T * c.T, f, out[size : 2 * size])
-    steps.tanh_backward(g.T * i, candidate, out[2 * size : 3 * size])
+    sigmoid_backward(g.T * candidate, i, out[:size])
+    sigmoid_backward(g.T * c.T, f, out[size : 2 * size])
+    tanh_backward(g.T * i, candidate, out[2 * size : 3 * size])
     out[3 * size :] = 0
     return out.T, g * f.T
 
@@ -135,7 +136,7 @@ def _lstm_memory_vjp(
 def _lstm_hidden_kernel(gates: np.ndarray, memory: np.ndarray) -> tuple[Any, Any]:
     size = memory.shape[-1]
     o = gates[:, 3 * size :].T.copy()
-    steps.sigmoid_(o)
+    sigmoid_(o)
     squashed = np.tanh(memory.T)
     return (o * squashed).T, (o, squashed)
 
@@ -146,9 +147,9 @@ def _lstm_hidden_vjp(
     o, squashed = saved
     size = memory.shape[-1]
     out = np.zeros((4 * size, len(g)), g.dtype)
-    steps.sigmoid_backward(g.T * squashed, o, out[3 * size :])
+    sigmoid_backward(g.T * squashed, o, out[3 * size :])
     to_memory = np.empty_like(squashed)
-    steps.tanh_backward(g.T * o, squashed, to_memory)
+    tanh_backward(g.T * o, squashed, to_memory)
     return out.T, to_memory.T
 
 

@@ -13,27 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tinygrad_attn.ops.curves import constant, sigmoid_, sigmoid_backward, tanh_, tanh_backward
+
 Arrays = tuple[np.ndarray, ...]
 
-add, divide, exp, matmul = np.add, np.divide, np.exp, np.matmul
-multiply, subtract, tanh = np.multiply, np.subtract, np.tanh
-
-LARGE = 2**13
-"""Entries from which tanh by way of exp is the quicker way."""
-
-CACHED = 2**15
-"""Entries that stay near the processor while several calls go over them."""
-
-_constants: dict[tuple[Any, float], np.ndarray] = {}
-
-
-def constant(value: float, dtype: Any) -> np.ndarray:
-    """A 0-d array: numpy takes it up faster than a Python number."""
-    found = _constants.get((dtype, value))
-    if found is None:
-        found = _constants[dtype, value] = np.array(value, dtype)
-        found.flags.writeable = False
-    return found
+add, matmul, multiply, subtract = np.add, np.matmul, np.multiply, np.subtract
 
 
 class Gates(NamedTuple):
@@ -56,55 +40,6 @@ class Scratch(NamedTuple):
     gates: Gates  # one block for each gate
     a: np.ndarray  # (..., B, H)
     b: np.ndarray
-
-
-def sigmoid_(x: np.ndarray) -> None:
-    """σ(x) = 1 / (1 + exp(-x)), in place. (numpy's exp takes half the time of its tanh.)"""
-    one = constant(1, x.dtype)
-    multiply(x, constant(-1, x.dtype), x)  # numpy 2.4's negative errs on float32 with a stride of four
-    with np.errstate(over="ignore"):  # exp may be infinite, and σ is zero then
-        exp(x, x)
-    add(x, one, x)
-    divide(one, x, x)
-
-
-def tanh_(x: np.ndarray) -> None:
-    """tanh x, in place."""
-    if x.size < LARGE:
-        tanh(x, x)
-    else:
-        multiply(x, constant(2, x.dtype), x)
-        tanh_of_half_(x)
-
-
-def tanh_of_half_(x: np.ndarray) -> None:
-    """tanh(x/2) = 1 - 2 / (1 + exp(x)), in place, for a contiguous array.
-
-    In float32 that takes two thirds of the time of numpy's tanh, and stays within two roundings of 1 of it.
-    """
-    one, minus_two = constant(1, x.dtype), constant(-2, x.dtype)
-    entries = x.reshape(-1)
-    with np.errstate(over="ignore"):  # exp may be infinite, and tanh is 1 then
-        for start in range(0, len(entries), CACHED):
-            part = entries[start : start + CACHED]
-            exp(part, part)
-            add(part, one, part)
-            divide(minus_two, part, part)
-            add(part, one, part)
-
-
-def sigmoid_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """out = g y (1 - y)."""
-    subtract(constant(1, y.dtype), y, out)
-    multiply(out, y, out)
-    multiply(out, g, out)
-
-
-def tanh_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """out = g (1 - y²)."""
-    multiply(y, y, out)
-    subtract(constant(1, y.dtype), out, out)
-    multiply(out, g, out)
 
 
 def _sum(parts: Arrays, out: np.ndarray) -> None:
@@ -321,7 +256,8 @@ class LSTM(Step):
         multiply(i, candidate, squashed)
         multiply(f, c, c_new)
         add(c_new, squashed, c_new)
-        tanh(c_new, squashed)
+        np.copyto(squashed, c_new)
+        tanh_(squashed)
         multiply(o, squashed, h_new)
 
     @staticmethod

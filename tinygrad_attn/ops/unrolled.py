@@ -24,11 +24,12 @@ from tinygrad_attn.ops.buffers import (
     weight_backward,
     weight_forward,
 )
+from tinygrad_attn.ops.curves import CACHED, constant, moderate, tanh_of_half_, tanh_of_sum
 from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
 from tinygrad_attn.ops.spaces import bytes_of, pool
-from tinygrad_attn.ops.steps import STEPS, Gates, Step, constant, tanh_of_half_
+from tinygrad_attn.ops.steps import STEPS, Gates, Step
 
 
 def bahdanau_decoder_definition(
@@ -89,8 +90,8 @@ class _Space:
         self.gates = np.empty((step.gates, count, batch, size), dtype)
         self.entering = Gates.of(np.empty((step.gates, batch, size), dtype))
         self.shares = np.empty((step.gates, batch, width), dtype)
-        self.query = np.empty((batch, a), dtype)  # 2 W_a s
-        self.positions = np.empty((length, batch, a), dtype)  # 2 U_a h
+        self.query = np.empty((batch, a), dtype)  # 2 W_a s, or its exponential
+        self.positions = np.empty((length, batch, a), dtype)  # exp(2 U_a h)
         self.hidden = np.empty((count, length, batch, a), dtype)  # tanh(W_a s + U_a h)
         self.term = np.empty((length, batch, a), dtype)
         self.alpha = np.empty((count, length, batch), dtype)
@@ -103,9 +104,14 @@ class _Space:
         self.buffers = Buffers(step, count, (), batch, size, dtype)
         self.gradients = Gradients(self.buffers)
         self.nbytes = bytes_of(*arrays) + self.buffers.nbytes + self.gradients.nbytes
+        # Positions in parts that stay near the processor while several calls go over them.
+        together = max(1, CACHED // max(1, batch * a))
+        parts = [slice(start, start + together) for start in range(0, length, together)]
+        self.position_parts = [self.positions[part] for part in parts]
         self.steps = list(
             zip(
                 self.hidden,
+                [[hidden[part] for part in parts] for hidden in self.hidden],
                 self.alpha,
                 self.alpha.swapaxes(1, 2)[:, :, None],  # (N, B, 1, T)
                 self.contexts,
@@ -139,24 +145,34 @@ def _kernel(
         input_weight(step, w_ih[:, :inner], b_ih, b_hh),
         out=space.gates.reshape(step.gates, count * batch, size),
     )
-    w_c, w_q = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2), np.multiply(w_a, constant(2, w_a.dtype)).T
+    w_c, w_q = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2), w_a.T + w_a.T
     w, b = weight_forward(step, w_hh), inner_bias(step, batch, b_hh)
     buffers.start(initial)
     state = buffers.state
-    np.multiply(keys.swapaxes(0, 1), constant(2, keys.dtype), space.positions)  # for tanh(x) by way of 2x
+    two = constant(2, keys.dtype)
+    near = moderate(keys)
+    if near:
+        np.multiply(keys.swapaxes(0, 1), two, space.positions)
+        np.exp(space.positions, space.positions)
     absent = None if mask is None else ~mask.T  # (T, B)
     if absent is not None:
         nothing = absent.all(axis=0)  # a row without any position gets weights of zero
         absent &= ~nothing
-    near = np.add.reduce(np.abs(v_a)) < BOUNDED
-    for i, (tanh, scores, row, context, contexts_row, word_share) in enumerate(space.steps):
+    small = np.add.reduce(np.abs(v_a)) < BOUNDED
+    for i, (tanh, parts, scores, row, context, contexts_row, word_share) in enumerate(space.steps):
         np.matmul(state[i][0], w_q, query)
-        np.add(space.positions, query, tanh)
-        tanh_of_half_(tanh)
+        if near and moderate(query):
+            np.exp(query, query)
+            for positions, part in zip(space.position_parts, parts, strict=True):
+                tanh_of_sum(positions, query, part)
+        else:
+            np.multiply(keys.swapaxes(0, 1), two, tanh)
+            np.add(tanh, query, tanh)
+            tanh_of_half_(tanh)
         np.matmul(tanh, v_a, scores)
         if absent is not None:
             scores[absent] = -np.inf
-        if not near:
+        if not small:
             np.subtract(scores, np.maximum.reduce(scores, axis=0), scores)
         np.exp(scores, scores)
         np.divide(scores, np.add.reduce(scores, axis=0), scores)
