@@ -61,6 +61,7 @@ class Gradients:
         """The gradients for the gates' input share, (G, ..., B, H) of each step."""
         *lead, batch, size = block
         self._by_gate = np.empty((units, *lead, count, batch, size), dtype)
+        self._in_steps = np.moveaxis(self._by_gate, -3, 0)  # the same as the steps write it
         self.carried = tuple(np.zeros(block, dtype) for _ in range(step.states))
         self.arriving = tuple(np.empty(block, dtype) for _ in range(step.states))
         self._buffers = buffers
@@ -98,7 +99,7 @@ class Gradients:
 
     def finish(self) -> np.ndarray:
         """The gradients for the input share of all steps, each gate in one piece: (G, ..., count, B, H)."""
-        np.copyto(self._by_gate, np.moveaxis(self._blocks, 0, -3))
+        np.copyto(self._in_steps, self._blocks)
         return self._by_gate[1:] if self._buffers.step.inner else self._by_gate
 
     def of_direction(self, direction: int | tuple[()], inputs: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -139,8 +140,7 @@ def by_gate(w: np.ndarray, step: type[Step]) -> Any:
 
 def weight_forward(step: type[Step], *w: np.ndarray) -> np.ndarray:
     """W_hh as the forward steps multiply with it: (G, H, H), or (G, D, H, H) of several directions."""
-    transposed = [by_gate(each, step).swapaxes(1, 2) for each in w]
-    return np.stack(transposed, axis=1) if len(w) > 1 else np.ascontiguousarray(transposed[0])
+    return _beside([by_gate(each, step).swapaxes(1, 2) for each in w])
 
 
 def weight_backward(step: type[Step], *w: np.ndarray) -> np.ndarray:
@@ -151,7 +151,17 @@ def weight_backward(step: type[Step], *w: np.ndarray) -> np.ndarray:
     gates = [by_gate(each, step) for each in w]
     if step.inner:
         gates = [np.concatenate([each[-1:], each[:-1]]) for each in gates]
-    return np.stack(gates, axis=1) if len(w) > 1 else gates[0]
+    return gates[0] if len(w) == 1 else _beside(gates)
+
+
+def _beside(weights: list[np.ndarray]) -> np.ndarray:
+    """Several directions' (G, ...) as (G, D, ...), one as it is; in C order."""
+    if len(weights) == 1:
+        return np.ascontiguousarray(weights[0])
+    whole = np.empty((len(weights[0]), len(weights), *weights[0].shape[1:]), weights[0].dtype)
+    for direction, weight in enumerate(weights):
+        whole[:, direction] = weight
+    return whole
 
 
 def input_weight(step: type[Step], w: np.ndarray, b_ih: np.ndarray, b_hh: np.ndarray) -> np.ndarray:
@@ -172,10 +182,10 @@ def inner_bias(step: type[Step], batch: int, *b_hh: np.ndarray) -> Any:
     """
     if not step.inner:
         return None
-    biases = [each.reshape(step.gates, -1)[-1] for each in b_hh]
-    rows = np.empty((len(b_hh), batch, len(biases[0])), b_hh[0].dtype)
-    for row, bias in zip(rows, biases, strict=True):
-        row[...] = bias
+    size = len(b_hh[0]) // step.gates
+    rows = np.empty((len(b_hh), batch, size), b_hh[0].dtype)
+    for row, bias in zip(rows, b_hh, strict=True):
+        row[...] = bias[-size:]
     return rows if len(b_hh) > 1 else rows[0]
 
 
