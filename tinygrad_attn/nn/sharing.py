@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from tinygrad_attn.engine.modes import changed_mode, thread
 from tinygrad_attn.engine.tensor import leaf, value_of
 from tinygrad_attn.nn.copies import build, describe
 from tinygrad_attn.nn.layers import Dropout
+from tinygrad_attn.nn.module import Module
 from tinygrad_attn.tokens import PAD
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def shared_loss(model: Seq2Seq, batch: BatchLike) -> Tensor | None:
     None where it better is, or has to be, computed whole: for a graph of single operations (`ta.explicit()`),
     where someone looks on (`ta.detect_anomaly()`), or if the batch is unsound.
     """
-    if thread.mode.workers is None or thread.mode.workers.count < 2:
+    if thread.mode.workers is None or thread.mode.workers.count < 2 or not _is_large(model, batch):
         return None
     dropping = [part for part in model.modules() if isinstance(part, Dropout) and part.training and part.p]
     rng = dropping[0].rng if dropping else None
@@ -172,6 +174,18 @@ def shared_search(
     except _UNSOUND:
         return None
     return [arrays for arrays, _ in found]
+
+
+_weights: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
+"""How many weights a model had when it was first met."""
+
+
+def _is_large(model: Seq2Seq, batch: BatchLike) -> bool:
+    """Whether sharing may be worth it: the quick answer, for small models whose steps are short."""
+    if model not in _weights:
+        _weights[model] = sum(parameter.size for parameter in model.parameters())
+    words = getattr(value_of(batch.source), "size", None)  # lists are looked at more closely later
+    return words is None or words * _weights[model] >= 2 * SMALLEST_SHARE
 
 
 def _worth(parameters: Sequence[Tensor], source: np.ndarray, least: int) -> int:
