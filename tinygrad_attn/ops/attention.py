@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Product, fused
-from tinygrad_attn.ops.curves import constant, moderate, tanh_of_sum
+from tinygrad_attn.ops.curves import constant, moderate, tanh_, tanh_of_sum
 from tinygrad_attn.ops.elementwise import tanh
 from tinygrad_attn.ops.linalg import matmul
 from tinygrad_attn.ops.linear import linear
@@ -33,7 +33,7 @@ def _tanh_of_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         tanh_of_sum(np.exp(a + a)[:, :, None], np.exp(b + b)[:, None], hidden)
     else:
         np.add(a[:, :, None], b[:, None], hidden)
-        np.tanh(hidden, hidden)
+        tanh_(hidden)
     return hidden
 
 

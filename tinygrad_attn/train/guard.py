@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -32,10 +34,37 @@ def workers(count: int | None = None) -> Iterator[int]:
 
     crew = Workers(usual_workers() if count is None else count)
     try:
-        with threadpool_limits(1, user_api="blas"), changed_mode(workers=crew):
+        with threadpool_limits(1, user_api="blas"), _kept_memory(), changed_mode(workers=crew):
             yield crew.count
     finally:
         crew.close()
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
+
+
+@contextlib.contextmanager
+def _kept_memory() -> Iterator[None]:
+    """Within a `with` block, the memory of freed arrays serves the next ones (where the C library is glibc).
+
+    Else it goes back to the system and comes again page by page, zeroed: a tenth of the time of decoding.
+    """
+    try:
+        libc = ctypes.CDLL("libc.so.6") if sys.platform == "linux" else None
+    except OSError:  # another C library
+        libc = None
+    if libc is None:
+        yield
+        return
+    options = (_TRIM_THRESHOLD, _MMAP_THRESHOLD)
+    for option in options:
+        libc.mallopt(option, 2**30)
+    try:
+        yield
+    finally:
+        for option in options:
+            libc.mallopt(option, 2**17)  # what they begin with
+        libc.malloc_trim(0)
 
 
 def usual_workers() -> int:

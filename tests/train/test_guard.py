@@ -1,0 +1,59 @@
+"""What `workers` sets for the length of a block: threads of BLAS, memory that is kept, processes that share."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from tinygrad_attn.engine.modes import thread
+from tinygrad_attn.train import usual_workers, workers
+
+
+def blas_threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_everything_is_as_before_afterwards() -> None:
+    before = blas_threads(), thread.mode.workers
+    with pytest.raises(KeyError), workers(2) as count:
+        crew = thread.mode.workers
+        assert count == 2 and crew is not None and crew.count == 2 and blas_threads() <= {1}
+        raise KeyError
+    assert (blas_threads(), thread.mode.workers) == before
+
+
+def test_the_usual_number() -> None:
+    with workers() as count:
+        assert count == usual_workers() >= 1
+
+
+def test_without_the_library_that_keeps_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    with workers(1) as count:
+        assert count == 1
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library decides for itself")
+def test_memory_of_freed_arrays_is_kept() -> None:
+    import resource
+
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(20):
+            np.ones(2**21)  # 16 MB, beyond the 32 MB that glibc learns to keep together with the next
+            np.ones(2**22)
+            np.ones(2**23)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    outside = faults()
+    with workers(1):
+        faults()
+        assert faults() < outside / 10
+    assert faults() > outside / 2
