@@ -18,9 +18,15 @@ class Timing(NamedTuple):
 
 
 def time_calls(call: Callable[[], Any], seconds: float, least: int = 5) -> Timing:
-    """Times `call` for about `seconds`, at least `least` times, after a few calls to warm up."""
+    """Times `call` for about `seconds`, at least `least` times, after some to warm up.
+
+    To warm up takes three calls, and half a second (of a second, less), in which other processes start.
+    """
     first, second = _timed(call), _timed(call)
+    warm = time.perf_counter() + min(seconds, 1) / 2
     for _ in range(3):
+        call()
+    while time.perf_counter() < warm:
         call()
     times: list[float] = []
     end = time.perf_counter() + seconds
