@@ -135,35 +135,76 @@ def combinations_settings() -> dict[str, Any]:
     return {**content["training"], "budgets": " or ".join(f"{steps:,}" for steps in budgets)}
 
 
+PEERS = {"torch": "PyTorch", "jax": "JAX", "torch-compile": "PyTorch compiled"}
+
+
 def compare_table() -> str:
     """The times of a training step beside those of others, as `benchmarks/compare.py --json` kept them."""
-    rows = [
-        "| size | ours, ms | PyTorch, ms | ours / PyTorch | JAX, ms | ours / JAX |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
+    rows = []
     for size in "SML":
-        rounds = _compared(size)["rounds"]
-        medians = {
-            name: statistics.median(row["median_ms"] for one in rounds for row in one[name])
-            for name in rounds[0]
-        }
-        cells = [size, f"{medians['tinygrad_attn']:.2f}"]
-        for peer in ("torch", "jax"):
-            ratio = statistics.median(
-                one["tinygrad_attn"][0]["median_ms"] / one[peer][0]["median_ms"] for one in rounds
-            )
-            cells += [f"{medians[peer]:.2f}", f"{ratio:.2f}"]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+        rounds = _compared(f"step-{size}")["rounds"]
+        rows.append((size, [{name: one[name][0]["median_ms"] for name in one} for one in rounds]))
+    return _ratios("size", rows, "ms")
+
+
+def operations_table() -> str:
+    """The same of single operations, forward and backward."""
+    rounds = _compared("ops")["rounds"]
+    names = [row["operation"] for row in rounds[0]["tinygrad_attn"]]
+    return _ratios(
+        "operation", [(name, _named(rounds, "operation", name, "median_us")) for name in names], "µs"
+    )
+
+
+def decode_table() -> str:
+    """The same of decoding a thousand sequences."""
+    rows = []
+    for size in "SM":
+        rounds = _compared(f"decode-{size}")["rounds"]
+        for name in [row["search"] for row in rounds[0]["tinygrad_attn"]]:
+            rows.append((f"{size}, {name}", _named(rounds, "search", name, "median_ms")))
+    return _ratios("size, search", rows, "ms")
+
+
+def _named(rounds: Any, key: str, name: str, figure: str) -> list[dict[str, float]]:
+    """For each round every contender's figure in the row called `name`, of those that have one."""
+    return [
+        {who: row[figure] for who, rows in one.items() for row in rows if row[key] == name} for one in rounds
+    ]
+
+
+def _ratios(title: str, rows: list[tuple[str, list[dict[str, float]]]], unit: str) -> str:
+    """A table: medians over the rounds of the times, and of our time over theirs within a round."""
+    peers = [name for name in PEERS if any(name in one for _, rounds in rows for one in rounds)]
+    heads = [cell for name in peers for cell in (f"{PEERS[name]}, {unit}", f"ours / {PEERS[name]}")]
+    lines = [f"| {title} | ours, {unit} | {' | '.join(heads)} |", f"|---|{'--:|' * (len(heads) + 1)}"]
+    for label, rounds in rows:
+        cells = [label, f"{statistics.median(one['tinygrad_attn'] for one in rounds):.2f}"]
+        for name in peers:
+            if name not in rounds[0]:
+                cells += ["", ""]
+                continue
+            cells.append(f"{statistics.median(one[name] for one in rounds):.2f}")
+            cells.append(f"{statistics.median(one['tinygrad_attn'] / one[name] for one in rounds):.2f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def ideas_table() -> str:
+    """What a step takes without each idea, in multiples of what it takes, as `benchmarks/ideas.py` found."""
+    lines = ["| without | S | M | L |", "|---|--:|--:|--:|"]
+    for row in _compared("ideas"):
+        lines.append(f"| {row['without']} | {' | '.join(f'{row[size]:.2f}' for size in 'SML')} |")
+    return "\n".join(lines)
 
 
 def compare_machine() -> str:
     """Where these times were taken."""
-    return str(_compared("S")["machine"])
+    return str(_compared("step-S")["machine"])
 
 
-def _compared(size: str) -> Any:
-    return json.loads((DOCS / "data" / f"step-{size}.json").read_text(encoding="utf-8"))
+def _compared(name: str) -> Any:
+    return json.loads((DOCS / "data" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def draw_graph() -> None:
@@ -209,6 +250,9 @@ def functions() -> dict[str, Any]:
                 combinations_settings,
                 compare_table,
                 compare_machine,
+                operations_table,
+                decode_table,
+                ideas_table,
             )
         },
         "found": build_figures.found,

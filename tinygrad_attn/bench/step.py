@@ -29,7 +29,7 @@ def training_step(size: Size) -> Callable[[], float]:
 
 
 def step(name: str, size: Size, seconds: float, count: int | None = None) -> dict[str, Any]:
-    """The time of a step, with `count` worker threads (the trainer's choice if None)."""
+    """The time of a step, with `count` workers (the trainer's choice if None)."""
     with workers(count) as used:
         take = training_step(size)
         timing = time_calls(take, seconds)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tinygrad_attn.engine.helper import Call
     from tinygrad_attn.nn.seq2seq import BatchLike, Seq2Seq
 
-SMALLEST_SHARE = 10_000_000
+SMALLEST_SHARE = 25_000_000
 """Weights times source words below which a part of a batch is not worth another process's while."""
 
 _UNSOUND = (ValueError, TypeError, IndexError, AttributeError)
