@@ -40,12 +40,12 @@ def softmax_definition(x: Any, mask: Any = None, *, axis: int) -> Any:
 
 def _softmax_kernel(x: np.ndarray, mask: Any = None, *, axis: int) -> Any:
     if mask is None:
-        y = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+        y = x - np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf)
         np.exp(y, out=y)
         y /= np.add.reduce(y, axis=axis, keepdims=True)
         return y
     y = np.where(mask, x, -np.inf)
-    largest = np.max(y, axis=axis, keepdims=True, initial=-np.inf)
+    largest = np.maximum.reduce(y, axis=axis, keepdims=True, initial=-np.inf)
     largest[np.isneginf(largest)] = 0
     y -= largest
     np.exp(y, out=y)
