@@ -36,7 +36,12 @@ AXES = {
     "hidden": ("width H", (16, 32, 64, 128, 256, 512, 1024)),
     "batch": ("sequences in a batch", (1, 4, 16, 32, 64, 128, 256, 512)),
 }
-CONTENDERS = ("tinygrad_attn", "torch", "jax", "matrix products")
+CONTENDERS = {
+    "tinygrad_attn": "tinygrad_attn",
+    "torch": "PyTorch",
+    "jax": "JAX, compiled",
+    "matrix products": "matrix products alone",
+}
 
 
 def products(size: Size) -> Callable[[], None]:
@@ -100,14 +105,14 @@ def measure(seconds: float) -> None:
 def draw() -> None:
     """Draw what was found."""
     found = json.loads((DOCS / "data" / "speed.json").read_text(encoding="utf-8"))
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    for axes, (axis, (label, _)) in zip(figure.subplots(1, 3), AXES.items(), strict=True):
-        for contender in CONTENDERS:
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    for axes, (axis, (title, _)) in zip(figure.subplots(1, 3), AXES.items(), strict=True):
+        for contender, label in CONTENDERS.items():
             style = {"color": "0.6", "linestyle": ":"} if contender == "matrix products" else {"marker": "o"}
-            axes.plot(found[axis]["values"], found[axis][contender], label=contender, **style)
-        axes.set(xscale="log", yscale="log", xlabel=label, ylabel="milliseconds of a step")
+            axes.plot(found[axis]["values"], found[axis][contender], label=label, **style)
+        axes.set(xscale="log", yscale="log", xlabel=title, ylabel="milliseconds of a step")
         axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
     figure.savefig(DOCS / "images" / "speed.svg", metadata={"Date": None})
 
 

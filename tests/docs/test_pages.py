@@ -50,3 +50,10 @@ def test_every_score_learns_both_tasks(cell: str) -> None:
     scores = ("additive", "dot", "scaled", "general", "concat")
     for score, query, task in itertools.product(scores, ("previous", "current"), ("copy", "reverse")):
         assert runs[f"{score} {query} {cell}"][task]["exact_match"] >= 0.99
+
+
+def test_none_does_without_attention() -> None:
+    """As the page says."""
+    runs = json.loads((DOCS / "data" / "combinations.json").read_text(encoding="utf-8"))["runs"]
+    for query, cell in itertools.product(("previous", "current"), ("gru", "lstm", "rnn")):
+        assert all(run["exact_match"] < 0.99 for run in runs[f"none {query} {cell}"].values())

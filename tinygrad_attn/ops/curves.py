@@ -19,8 +19,8 @@ LARGE = 2**13
 CACHED = 2**15
 """Entries that stay near the processor while several calls go over them."""
 
-_MODERATE = {2: 2.0, 4: 20.0, 8: 150.0}
-"""By the bytes of a number, see `moderate`."""
+_REACH = {2: 2.0, 4: 20.0}
+"""By the bytes of a number, see `reach`."""
 
 _constants: dict[tuple[Any, float], np.ndarray] = {}
 
@@ -78,9 +78,14 @@ def tanh_of_sum(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
     add(out, one, out)
 
 
+def reach(dtype: Any) -> float:
+    """How large x may be so that exp(2x) exp(2y) stays well within the range of floats, for y no larger."""
+    return _REACH.get(dtype.itemsize, 150.0)
+
+
 def moderate(x: np.ndarray) -> bool:
-    """Whether the entries of x are so small that exp(2x) exp(2y) is a float if those of y are, too."""
-    most = _MODERATE[x.dtype.itemsize]
+    """Whether no entry of x, either way, is beyond `reach`, or NaN."""
+    most = reach(x.dtype)
     return bool(np.maximum.reduce(x, axis=None, initial=0) <= most) and bool(
         np.minimum.reduce(x, axis=None, initial=0) >= -most
     )

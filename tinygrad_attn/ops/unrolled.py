@@ -24,7 +24,7 @@ from tinygrad_attn.ops.buffers import (
     weight_backward,
     weight_forward,
 )
-from tinygrad_attn.ops.curves import CACHED, constant, moderate, tanh_of_half_, tanh_of_sum
+from tinygrad_attn.ops.curves import CACHED, constant, moderate, reach, tanh_of_half_, tanh_of_sum
 from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
@@ -64,10 +64,6 @@ def bahdanau_decoder_definition(
             expose(state[0], "s")
             read.append(concatenate([state[0], context, word], axis=-1))
     return stack(read, axis=1)
-
-
-BOUNDED = 40
-"""As |e| <= Σ |v_a|: below this no exp(e) overflows and no sum vanishes, so no maximum is subtracted."""
 
 
 class _Space:
@@ -158,7 +154,8 @@ def _kernel(
     if absent is not None:
         nothing = absent.all(axis=0)  # a row without any position gets weights of zero
         absent &= ~nothing
-    small = np.add.reduce(np.abs(v_a)) < BOUNDED
+    # |e| <= Σ |v_a|: where that is small, exp(e) is a float without the largest e subtracted first.
+    small = np.add.reduce(np.abs(v_a)) <= 2 * reach(v_a.dtype)
     for i, (tanh, parts, scores, row, context, contexts_row, word_share) in enumerate(space.steps):
         np.matmul(state[i][0], w_q, query)
         if near and moderate(query):

@@ -1,0 +1,67 @@
+"""The decoder's kernel takes short cuts where numbers are of ordinary size; elsewhere it is as exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinygrad_attn as ta
+from tinygrad_attn.engine import Tensor
+from tinygrad_attn.ops.unrolled import bahdanau_decoder
+
+BATCH, STEPS, LENGTH, SIZE, WIDTH = 2, 3, 4, 3, 4
+
+
+def inputs(dtype: Any, keys: float = 1.0, query: float = 1.0, v: float = 1.0) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = [(BATCH, STEPS, 2), (BATCH, SIZE), (BATCH, LENGTH, WIDTH), (BATCH, LENGTH, 5), (5, SIZE), (5,)]
+    shapes += [(3 * SIZE, 2 + WIDTH), (3 * SIZE, SIZE), (3 * SIZE,), (3 * SIZE,)]
+    arrays = [rng.uniform(-1, 1, shape) for shape in shapes]
+    for place, factor in ((3, keys), (4, query), (5, v)):
+        arrays[place] = arrays[place] * factor
+    return [array.astype(dtype) for array in arrays]
+
+
+def run(arrays: list[np.ndarray], explicit: bool) -> list[np.ndarray]:
+    words, initial, annotations, keys, *weights = (Tensor(array, requires_grad=True) for array in arrays)
+    with ta.explicit() if explicit else ta.scope("kernel"):
+        y = bahdanau_decoder(words, initial, annotations, keys, None, *weights, cell="gru")
+    ta.sum(y * y).backward()
+    leaves = (words, initial, annotations, keys, *weights)
+    return [y.data, *(np.asarray(leaf.grad) for leaf in leaves)]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"keys": 60.0}, {"keys": 400.0}, {"query": 100.0}, {"query": 1000.0}, {"v": 100.0}, {"v": 1e3}],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(np.float64, 1e-9), (np.float32, 2e-4), (np.longdouble, 1e-9)], ids=str
+)
+def test_large_numbers(dtype: Any, tolerance: float, sizes: dict[str, float]) -> None:
+    arrays = inputs(dtype, **sizes)
+    expected = run([array.astype(np.float64) for array in arrays], explicit=True)
+    for found, exact in zip(run(arrays, explicit=False), expected, strict=True):
+        assert found.dtype == dtype
+        np.testing.assert_allclose(
+            found.astype(float), exact, rtol=tolerance, atol=tolerance * (1 + np.abs(exact).max())
+        )
+
+
+@pytest.mark.parametrize("v", [0.1, 1.0, 5.0])
+def test_half_precision(v: float) -> None:
+    arrays = inputs(np.float16, v=v)
+    expected = run([array.astype(np.float64) for array in arrays], explicit=True)
+    for found, exact in zip(run(arrays, explicit=False), expected, strict=True):
+        assert found.dtype == np.float16
+        np.testing.assert_allclose(found.astype(float), exact, atol=0.05 * (1 + np.abs(exact).max()))
+
+
+def test_nan_is_passed_on() -> None:
+    arrays = inputs(np.float64)
+    arrays[3][0, 1, 2] = np.nan
+    found = run(arrays, explicit=False)[0]
+    assert np.isnan(found[0]).any() and not np.isnan(found[1]).any()
