@@ -60,6 +60,22 @@ def test_half_precision(v: float) -> None:
         np.testing.assert_allclose(found.astype(float), exact, atol=0.05 * (1 + np.abs(exact).max()))
 
 
+@pytest.mark.parametrize("fill", [1e3, -1e6])
+def test_what_stands_in_a_pad_changes_nothing(fill: float) -> None:
+    arrays, mask = inputs(np.float64), np.array([[True] * 4, [True, True, False, False]])
+    results = []
+    for value in (0.0, fill):
+        words, initial, annotations, keys, *weights = arrays
+        keys = keys.copy()
+        keys[1, 2:] = value
+        leaves = [Tensor(a, requires_grad=True) for a in (words, initial, annotations, keys, *weights)]
+        y = bahdanau_decoder(*leaves[:4], mask, *leaves[4:], cell="gru")
+        ta.sum(y * y).backward()
+        results.append([y.data, *(leaf.grad for leaf in leaves)])
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_nan_is_passed_on() -> None:
     arrays = inputs(np.float64)
     arrays[3][0, 1, 2] = np.nan

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Product, fused
-from tinygrad_attn.ops.curves import constant, moderate, tanh_, tanh_of_sum
+from tinygrad_attn.ops.curves import constant, moderate, reach, tanh_, tanh_of_sum
 from tinygrad_attn.ops.elementwise import tanh
 from tinygrad_attn.ops.linalg import matmul
 from tinygrad_attn.ops.linear import linear
@@ -27,13 +27,23 @@ def additive_scores_definition(query: Any, w: Any, keys: Any, v: Any) -> Any:
 
 
 def _tanh_of_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """tanh(a_n + b_t) for every pair: a (B, N, A) and b (B, T, A) to (B, N, T, A)."""
+    """tanh(a_n + b_t) for every pair: a (B, N, A) and b (B, T, A) to (B, N, T, A).
+
+    By exponentials, but for pairs of which one is too large for that: so no pair depends on another, such as
+    on what stands in a pad.
+    """
     hidden = np.empty((*a.shape[:2], b.shape[1], a.shape[2]), a.dtype)
-    if min(a.shape[1], b.shape[1]) > 1 and moderate(a) and moderate(b):
-        tanh_of_sum(np.exp(a + a)[:, :, None], np.exp(b + b)[:, None], hidden)
-    else:
+    if min(a.shape[1], b.shape[1]) < 2:
         np.add(a[:, :, None], b[:, None], hidden)
         tanh_(hidden)
+        return hidden
+    with np.errstate(over="ignore", invalid="ignore"):  # of the pairs that are computed anew
+        tanh_of_sum(np.exp(a + a)[:, :, None], np.exp(b + b)[:, None], hidden)
+    if not (moderate(a) and moderate(b)):
+        most = reach(a.dtype)
+        near = [(np.abs(x) <= most).all(axis=2) for x in (a, b)]
+        row, n, t = np.nonzero(~(near[0][:, :, None] & near[1][:, None]))
+        hidden[row, n, t] = np.tanh(a[row, n] + b[row, t])
     return hidden
 
 

@@ -146,11 +146,13 @@ def _kernel(
     buffers.start(initial)
     state = buffers.state
     two = constant(2, keys.dtype)
-    near = moderate(keys)
+    absent = None if mask is None else ~mask.T  # (T, B)
+    near = moderate(keys if mask is None else keys[mask])
     if near:
         np.multiply(keys.swapaxes(0, 1), two, space.positions)
+        if absent is not None:
+            space.positions[absent] = 0  # what stands in a pad is not looked at
         np.exp(space.positions, space.positions)
-    absent = None if mask is None else ~mask.T  # (T, B)
     if absent is not None:
         nothing = absent.all(axis=0)  # a row without any position gets weights of zero
         absent &= ~nothing
