@@ -147,6 +147,14 @@ def compare_table() -> str:
     return _ratios("size", rows, "ms")
 
 
+def compiled_ratio() -> str:
+    """Our time at size S over that of PyTorch's compiled step, within a round."""
+    rounds = _compared("step-compiled")["rounds"]
+    names = ("tinygrad_attn", "torch-compile")
+    times = [[one[name][0]["median_ms"] for name in names] for one in rounds]
+    return f"{statistics.median(ours / theirs for ours, theirs in times):.2f}"
+
+
 def operations_table() -> str:
     """The same of single operations, forward and backward."""
     rounds = _compared("ops")["rounds"]
@@ -250,6 +258,7 @@ def functions() -> dict[str, Any]:
                 combinations_settings,
                 compare_table,
                 compare_machine,
+                compiled_ratio,
                 operations_table,
                 decode_table,
                 ideas_table,

@@ -224,7 +224,7 @@ def default_settings(data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
         return (
             ModelConfig(embedding=64, hidden=160, attention_size=128),
             TrainingConfig(
-                minutes=9.9, lr=2.5e-3, evaluate_every=1000, log_every=100, workers=usual_workers()
+                minutes=9.7, lr=2.5e-3, evaluate_every=1000, log_every=100, workers=usual_workers()
             ),
         )
     return ModelConfig(), TrainingConfig(steps=3000, lr=2e-3, evaluate_every=100, workers=usual_workers())
