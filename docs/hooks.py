@@ -20,16 +20,15 @@ from typing import Any
 import jinja2
 from latex2mathml.converter import convert
 
+import tinygrad_attn as ta
+from tinygrad_attn.worked import NUMBERS, RUNNING, VECTOR, walk
+from tinygrad_attn.worked import number as worked_number
+from tinygrad_attn.worked.text import text
+
 DOCS = Path(__file__).parent
-# mkdocs loads this file by its path, so its neighbour is found only from here on: hence the imports below it.
+# mkdocs loads this file by its path, so its neighbour is found only from here on.
 sys.path.insert(0, str(DOCS))
-
-import build_figures  # noqa: E402
-
-import tinygrad_attn as ta  # noqa: E402
-from tinygrad_attn.worked import NUMBERS, RUNNING, VECTOR, walk  # noqa: E402
-from tinygrad_attn.worked import number as worked_number  # noqa: E402
-from tinygrad_attn.worked.text import text  # noqa: E402
+build_figures = importlib.import_module("build_figures")
 
 
 def number(key: str, index: int | None = None) -> str:

@@ -35,7 +35,7 @@ def browser() -> Iterator[Any]:
         "playwright.sync_api", reason="Playwright is not installed (extra `browser`)"
     )
     program = next((found for found in map(shutil.which, NAMES) if found), None)
-    if program is None:
+    if program is None:  # `.ci/run` installs it, and counts these tests
         pytest.skip("no Chromium is installed (apt install chromium)")
     with playwright.sync_playwright() as running:
         launched = running.chromium.launch(executable_path=program, args=FLAGS)

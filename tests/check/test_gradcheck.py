@@ -595,7 +595,7 @@ def test_wrong_inputs_and_outputs() -> None:
     with pytest.raises(TypeError, match="complex128, expected real"):
         ta.gradcheck(ta.exp, [np.ones(2, complex)])
     with pytest.raises(TypeError, match="expected a function"):
-        ta.gradcheck(3, [NORMAL(2)])  # type: ignore[arg-type]
+        ta.gradcheck(3, [NORMAL(2)])
     with pytest.raises(TypeError, match="returned a ndarray, expected a floating Tensor"):
         ta.gradcheck(lambda x: x.data, [NORMAL(2)])
     with pytest.raises(TypeError, match="returned None"):

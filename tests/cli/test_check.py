@@ -13,12 +13,12 @@ Output = pytest.CaptureFixture[str]
 def test_the_table_and_the_exit_code(
     passed: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
-    line = suite.Line("tanh", "rule", cases=1, entries=3, failures=[] if passed else [None])  # type: ignore[list-item]
+    line = suite.Line("tanh", "rule", cases=1, entries=3, failures=[] if passed else [None])
     asked: list[object] = []
 
     def run(modules: object, *, seed: int, on_line: object) -> suite.SuiteResult:
         asked.extend([modules, seed])
-        on_line(line)  # type: ignore[operator]
+        on_line(line)
         return suite.SuiteResult([line])
 
     monkeypatch.setattr(suite, "run", run)

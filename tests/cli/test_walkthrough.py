@@ -61,7 +61,7 @@ def test_own_weights(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("option", "example"), [([], RUNNING), (["--vector"], VECTOR)])
 def test_json(capsys: pytest.CaptureFixture[str], option: list[str], example: object) -> None:
-    assert json.loads(shown(capsys, "--json", *option)) == walk(example).to_json()  # type: ignore[arg-type]
+    assert json.loads(shown(capsys, "--json", *option)) == walk(example).to_json()
 
 
 @pytest.mark.parametrize("value", ["1", ""])

@@ -43,7 +43,7 @@ def test_a_chosen_split_is_kept(tmp_path: Path) -> None:
     assert " " in pairs.target_vocabulary
     assert pairs.split_source("1f") == ("1f",)
     with pytest.raises(DataError, match="source split at 'words', expected one of characters, spaces"):
-        Pairs(written(tmp_path, LINES), source_split="words")  # type: ignore[arg-type]
+        Pairs(written(tmp_path, LINES), source_split="words")
 
 
 def test_the_three_parts_follow_the_source(tmp_path: Path) -> None:

@@ -65,4 +65,4 @@ def test_only_the_space_splits() -> None:
 
 def test_an_unknown_way_to_split() -> None:
     with pytest.raises(DataError, match="target split at 'words', expected one of characters, spaces"):
-        TextFormat("spaces", "words")  # type: ignore[arg-type]
+        TextFormat("spaces", "words")

@@ -71,4 +71,4 @@ def test_the_count() -> None:
             Workers(wrong)
     for kind in (2.5, "2", None):
         with pytest.raises(TypeError, match=f"workers: {kind!r} given, expected an integer"):
-            Workers(kind)  # type: ignore[arg-type]
+            Workers(kind)

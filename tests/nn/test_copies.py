@@ -88,7 +88,7 @@ def test_plain_attributes_are_taken_along() -> None:
     model = make(dropout=0.25)
     model.eval()
     model.source_embedding.padding_index = None
-    model.decoder.embedding_size = np.int64(3)  # type: ignore[assignment]
+    model.decoder.embedding_size = np.int64(3)
     copy = copied(model)
     assert not any(part.training for part in copy.modules())
     assert copy.source_embedding.padding_index is None and copy.target_embedding.padding_index == 0
@@ -129,7 +129,7 @@ Named.__name__ = "Linear"  # as one of this package's, and not it
 def with_attribute(value: Any) -> Callable[[], Module]:
     def changed() -> Module:
         model = make()
-        model.decoder.extra = value  # type: ignore[attr-defined]
+        model.decoder.extra = value
         return model
 
     return changed
@@ -137,7 +137,7 @@ def with_attribute(value: Any) -> Callable[[], Module]:
 
 def with_a_ring() -> Module:
     model = make()
-    model.decoder.cell.owner = model  # type: ignore[attr-defined]
+    model.decoder.cell.owner = model
     return model
 
 

@@ -412,7 +412,7 @@ def with_louder_output() -> Seq2Seq:
     model = make(dropout=0.3)
     model.decoder.output = Louder(model.decoder.output.weight.shape[1], 8, dtype=np.float64)
     model.decoder.output.weight.data[:] = 0.1
-    model.decoder.output.bias.data[:] = np.arange(8)  # type: ignore[union-attr]
+    model.decoder.output.bias.data[:] = np.arange(8)
     return model
 
 
@@ -634,7 +634,7 @@ OVERFLOWING.source[3, 1] = 8
 def test_overflow_warns_here(helpers: Workers, live: bool) -> None:
     def caught(how: str) -> Any:
         model = overflowing()
-        with warnings.catch_warnings(record=True) as found, np.errstate(all=how):  # type: ignore[call-overload]
+        with warnings.catch_warnings(record=True) as found, np.errstate(all=how):
             warnings.simplefilter("always")
             try:
                 model.loss(OVERFLOWING)
@@ -718,7 +718,7 @@ def test_unsound_searches_are_refused_as_ever(helpers: Workers, source: Any, len
 
 def test_nan_in_a_search(helpers: Workers) -> None:
     model = make()
-    model.decoder.output.bias.data[3] = np.nan  # type: ignore[union-attr]
+    model.decoder.output.bias.data[3] = np.nan
     with among(helpers), pytest.raises(FloatingPointError, match="the decoder's logits hold NaN"):
         model.greedy(np.full((150, 3), 4))
 

@@ -133,7 +133,7 @@ def lstm_cell(x: Any, h: Any, c: Any, *weights: Any) -> Any:
     return torch.lstm_cell(x, (h, c), *weights)
 
 
-rnn_cell.name, gru_cell.name = "rnn_cell", "gru_cell"  # type: ignore[attr-defined]
+rnn_cell.name, gru_cell.name = "rnn_cell", "gru_cell"
 
 
 def additive_scores(query: Any, w: Any, keys: Any, v: Any) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,16 +20,6 @@ pytestmark = pytest.mark.oracle
 torch.set_num_threads(1)  # products this small lose by more
 
 STEPS, BATCH, SIZES = 200, 16, (6, 12)
-
-
-@pytest.fixture(scope="module")
-def example() -> ModuleType:
-    path = Path(__file__).parents[2] / "examples" / "pytorch_twin.py"
-    spec = importlib.util.spec_from_file_location("pytorch_twin", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def make_model(cell: str, dtype: Any) -> ta.nn.Seq2Seq:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -20,16 +19,6 @@ safetensors = pytest.importorskip("safetensors.numpy")
 pytestmark = pytest.mark.oracle
 
 DIGITS = [str(digit) for digit in range(10)]
-
-
-@pytest.fixture(scope="module")
-def example() -> ModuleType:
-    path = Path(__file__).parents[2] / "examples" / "pytorch_twin.py"
-    spec = importlib.util.spec_from_file_location("pytorch_twin", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def by_hand(folder: Path, cell: str) -> ta.nn.Seq2Seq:

@@ -46,7 +46,7 @@ def test_none_yet(tmp_path: Path) -> None:
 def test_a_damaged_generation_falls_back_to_the_one_before(tmp_path: Path, damage: object) -> None:
     checkpoints = saved(tmp_path, 1, 2)
     newest, before = checkpoints.files()
-    newest.write_bytes(damage(newest.read_bytes()))  # type: ignore[operator]
+    newest.write_bytes(damage(newest.read_bytes()))
     messages: list[str] = []
     found = checkpoints.load(messages.append)
     assert found is not None and found.step == 1

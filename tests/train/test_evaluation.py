@@ -59,7 +59,7 @@ def a_split(*references: tuple[str, ...]) -> Split:
 def test_sums_are_divided_once_however_the_set_is_cut(batch_size: int) -> None:
     """2 tokens of loss 1 and 8 tokens of loss 3: 2.6 for a token, not 2."""
     model = Scripted({1: 1.0, 7: 3.0}, {1: ["a"], 7: list("bbcdefg")})
-    found = evaluate(model, a_split(("a",), ("abcdefg",)), batch_size=batch_size)  # type: ignore[arg-type]
+    found = evaluate(model, a_split(("a",), ("abcdefg",)), batch_size=batch_size)
     assert found.loss == pytest.approx(2.6, rel=1e-12)
     assert (found.tokens, found.sequences, found.exact_match) == (10, 2, 0.5)
     assert found.token_error_rate == 1 / 8  # one wrong of 1 + 7
@@ -68,7 +68,7 @@ def test_sums_are_divided_once_however_the_set_is_cut(batch_size: int) -> None:
 
 def test_an_output_is_right_if_it_equals_any_reference() -> None:
     model = Scripted({2: 1.0, 3: 1.0}, {2: ["h"], 3: list("abd")})
-    found = evaluate(model, a_split(("ab", "h"), ("abc", "hhhh")))  # type: ignore[arg-type]
+    found = evaluate(model, a_split(("ab", "h"), ("abc", "hhhh")))
     assert found.exact_match == 0.5
     assert found.token_error_rate == 1 / (1 + 3)
 
@@ -123,7 +123,7 @@ def test_alignment_is_measured_at_the_true_position(name: str, expected: float) 
     lengths = range(1, 4)
     model = Diagonal(dict.fromkeys(lengths, 1.0), {n: list("abc"[:n]) for n in lengths})
     split = a_split(("a",), ("ab",), ("abc",))
-    found = evaluate(model, split, task=name)  # type: ignore[arg-type]
+    found = evaluate(model, split, task=name)
     assert found.alignment_weight == found.alignment_accuracy == expected
 
 

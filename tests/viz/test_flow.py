@@ -184,7 +184,7 @@ def test_wrong_arguments() -> None:
         ta.viz.gradient_flow(loss)
     loss.backward()
     with pytest.raises(TypeError, match="ndarray"):
-        ta.viz.gradient_flow(loss.data)  # type: ignore[arg-type]
+        ta.viz.gradient_flow(loss.data)
     with pytest.raises(ValueError, match="not part of what the loss was computed from"):
         ta.viz.gradient_flow(loss, h=ta.Tensor([1.0], requires_grad=True))
     with pytest.raises(TypeError, match="h holds a float"):

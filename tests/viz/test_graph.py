@@ -226,7 +226,7 @@ def test_the_same_text_in_two_processes() -> None:
 def test_wrong_arguments() -> None:
     loss = running_example()
     with pytest.raises(TypeError, match="ndarray"):
-        ta.viz.graph(loss.data)  # type: ignore[arg-type]
+        ta.viz.graph(loss.data)
     with pytest.raises(ValueError, match="detail 'all' is not one of model, paper, primitive"):
         ta.viz.graph(loss, detail="all")
     with pytest.raises(ValueError, match="direction"):
