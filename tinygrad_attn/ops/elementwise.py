@@ -18,8 +18,7 @@ from tinygrad_attn.ops.curves import sigmoid_
 
 def _sigmoid(x: Any) -> Any:
     if isinstance(x, np.ndarray) and x.dtype.kind == "f":
-        y = np.empty(x.shape, x.dtype)
-        np.copyto(y, x)
+        y = np.array(x)
         sigmoid_(y)
         return y
     if not _is_complex(x):

@@ -38,7 +38,8 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         norm = math.sqrt(sum([np.vdot(gradient, gradient).real.item() for gradient in gradients]))
     if not 1e-12 < norm < math.inf:  # squares may have overflowed, or vanished
-        check_finite((name, np.asarray(p.grad)) for name, p in labelled(named) if p.grad is not None)
+        names = {id(parameter): name for name, parameter in labelled(named)}
+        check_finite(zip([names[id(parameter)] for parameter in unique], gradients, strict=True))
         norm = _scaled_norm(gradients)
     scale = max_norm / (norm + 1e-6)
     if scale < 1:
