@@ -47,7 +47,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 def _kept_memory() -> Iterator[None]:
     """Within a `with` block, the memory of freed arrays serves the next ones (where the C library is glibc).
 
-    Else it goes back to the system and comes again page by page, zeroed: a tenth of the time of decoding.
+    Else it goes back to the system and comes again page by page, zeroed, which shows where decoding is timed.
     """
     try:
         libc = ctypes.CDLL("libc.so.6") if sys.platform == "linux" else None
