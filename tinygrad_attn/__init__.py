@@ -3,16 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from tinygrad_attn import nn, optim
-from tinygrad_attn.check import (
-    AnomalyError,
-    GradcheckError,
-    GradcheckReport,
-    detect_anomaly,
-    gradcheck,
-    hvp,
-    jacobian,
-    jvp,
-)
 from tinygrad_attn.engine import Fused, Primitive, Product, Tensor, explicit, fused, grad, no_grad, scope
 from tinygrad_attn.nn.query_key_value import attention
 from tinygrad_attn.ops import *  # noqa: F403
@@ -53,12 +43,34 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tinygrad_attn import data, viz
+    from tinygrad_attn.check import (
+        AnomalyError,
+        GradcheckError,
+        GradcheckReport,
+        detect_anomaly,
+        gradcheck,
+        hvp,
+        jacobian,
+        jvp,
+    )
 else:
+    _LATER = {
+        **dict.fromkeys(("data", "viz")),
+        **dict.fromkeys(("AnomalyError", "GradcheckError", "GradcheckReport", "detect_anomaly"), "check"),
+        **dict.fromkeys(("gradcheck", "hvp", "jacobian", "jvp"), "check"),
+    }
+    """What needs more of the standard library, and not every program needs: a package, or what one has."""
 
     def __getattr__(name: str) -> Any:
-        """`data` and `viz`, which need more of the standard library, are loaded when first asked for."""
-        if name in ("data", "viz"):
-            from importlib import import_module
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
 
+        home = _LATER[name]
+        if home is None:
             return import_module(f"{__name__}.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
