@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad_attn.ops.attention import additive_scores
+from tinygrad_attn import Tensor
+from tinygrad_attn.ops.attention import additive_scores, key_exponentials
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -20,9 +21,45 @@ def test_scores_of_small_and_large_sums(dtype: Any, size: float, queries: int, s
     keys[0, 0] = -query[0, 0]  # what cancels
     v = rng.standard_normal(5).astype(dtype)
     exact = np.tanh(query.astype(np.longdouble)[:, :, None] + keys.astype(np.longdouble)[:, None]) @ v
-    found = additive_scores(query, w, keys, v)
-    # An exponential doubles its argument, so errors of rounding grow with it, as they do in the sum itself.
-    np.testing.assert_allclose(found, exact.astype(float), atol=min(size + 4, 64) * 4 * np.finfo(dtype).eps)
+    for exponentials in (None, key_exponentials(keys)):
+        found = additive_scores(query, w, keys, v, exponentials)
+        # An exponential doubles its argument, so errors of rounding grow with it, as they do in the sum
+        # itself.
+        np.testing.assert_allclose(
+            found, exact.astype(float), atol=min(size + 4, 64) * 4 * np.finfo(dtype).eps
+        )
+
+
+@pytest.mark.parametrize("lead", [(40,), (40, 3)], ids=["one query", "several queries"])
+def test_given_exponentials_the_kernel_keeps_nothing_and_gives_the_same(lead: tuple[int, ...]) -> None:
+    """More sentences than are computed at a time."""
+    rng = np.random.default_rng(0)
+    query, w, keys, v = (
+        Tensor(rng.standard_normal(shape), requires_grad=True)
+        for shape in ((*lead, 4), (64, 4), (40, 30, 64), (64,))
+    )
+    plain, given = (
+        additive_scores(query, w, keys, v, *extra) for extra in ((), (key_exponentials(keys.data),))
+    )
+    np.testing.assert_allclose(given.data, plain.data, rtol=1e-12, atol=1e-12)
+    assert given._saved is None
+    gradients = []
+    for scores in (plain, given):
+        scores.sum().backward()
+        gradients.append([x.grad for x in (query, w, keys, v)])
+        for x in (query, w, keys, v):
+            x.grad = None
+    for ours, theirs in zip(*gradients, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_a_sentence_does_not_depend_on_others_whose_keys_are_too_large() -> None:
+    rng = np.random.default_rng(0)
+    query, keys, v = rng.standard_normal((2, 5)), rng.standard_normal((2, 3, 5)), rng.standard_normal(5)
+    alone = additive_scores(query[:1], np.eye(5), keys[:1], v, key_exponentials(keys[:1]))
+    keys[1] *= 1e6
+    beside = additive_scores(query, np.eye(5), keys, v, key_exponentials(keys))
+    assert np.array_equal(alone[0], beside[0])
 
 
 def test_nan_is_passed_on() -> None:

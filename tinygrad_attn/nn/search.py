@@ -11,6 +11,7 @@ from tinygrad_attn.engine import no_grad
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.nn.attention import (
     AdditiveAttention,
+    AskedAgain,
     ConcatAttention,
     DotAttention,
     FixedContext,
@@ -27,14 +28,8 @@ from tinygrad_attn.tokens import BOS, EOS, PAD
 if TYPE_CHECKING:
     from tinygrad_attn.nn.seq2seq import Seq2Seq
 
-_FAMILY = (
-    AdditiveAttention,
-    ConcatAttention,
-    DotAttention,
-    ScaledDotAttention,
-    GeneralAttention,
-    FixedContext,
-)
+_ADDITIVE = AdditiveAttention, ConcatAttention
+_FAMILY = *_ADDITIVE, DotAttention, ScaledDotAttention, GeneralAttention, FixedContext
 
 LEAST_SENTENCES = 64
 """Fewer than these are not worth a worker's while."""
@@ -110,6 +105,8 @@ def _beam_search(
 def _searched(model: Seq2Seq, memory: Memory, state: DecoderState, beams: Beams) -> Decoded:
     """The result for the sentences of the memory."""
     batch, length = memory.annotations.shape[:2]
+    if _is_of_family(model.decoder) and isinstance(model.decoder.attention, _ADDITIVE):
+        memory = memory._replace(projected=AskedAgain(memory.projected))
     word, asked = np.full(batch, BOS), memory
     while True:
         step = model.decoder.step(model.target_embedding(word), state, asked)
@@ -176,12 +173,17 @@ class _evaluating:  # noqa: N801 - a context manager, named as its use reads
             module.training = training
 
 
+def _is_of_family(decoder: Any) -> bool:
+    """Whether it is known what the decoder and its attention compute; of subclasses it is not."""
+    return type(decoder) is AttentionDecoder and type(decoder.attention) in _FAMILY
+
+
 def _asked_by(decoder: Any, memory: Memory, candidates: int) -> Memory:
     """The memory as so many states of each sentence consult it, those of a sentence beside each other.
 
     Subclasses may compute something else, so they are given a row for each state.
     """
-    if type(decoder) is AttentionDecoder and type(decoder.attention) in _FAMILY:
+    if _is_of_family(decoder):
         return memory._replace(candidates=candidates)
     return _rows_of_memory(memory, np.repeat(np.arange(len(memory.annotations)), candidates))
 

@@ -8,55 +8,73 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Product, fused
-from tinygrad_attn.ops.curves import constant, moderate, reach, tanh_, tanh_of_sum
+from tinygrad_attn.ops.curves import CACHED, constant, moderate, reach, tanh_of_sum
 from tinygrad_attn.ops.elementwise import tanh
 from tinygrad_attn.ops.linalg import matmul
 from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.shapes import expand_dims, getitem, swapaxes
 
 
-def additive_scores_definition(query: Any, w: Any, keys: Any, v: Any) -> Any:
+def additive_scores_definition(query: Any, w: Any, keys: Any, v: Any, exponentials: Any = None) -> Any:
     """e_j = vᵀ tanh(W s + k_j), for queries s and keys k = U_a h that were projected once per sentence.
 
     Shapes: query (B, Q) or (B, N, Q), w (A, Q), keys (B, T, A), v (A,); scores (B, T) or (B, N, T).
-    Bahdanau et al. 2015, A.1.2.
+    The kernel may be given `exponentials`, the `key_exponentials` of the keys, where the same keys are asked
+    again and again without a gradient in mind: it keeps nothing then. Bahdanau et al. 2015, A.1.2.
     """
     if query.ndim == 3:
         keys = expand_dims(keys, 1)  # (B, 1, T, A)
     return matmul(tanh(expand_dims(linear(query, w), -2) + keys), v)
 
 
-def _tanh_of_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """tanh(a_n + b_t) for every pair: a (B, N, A) and b (B, T, A) to (B, N, T, A).
+def key_exponentials(keys: np.ndarray) -> np.ndarray:
+    """exp(2 k), infinite where it is too large: what `additive_scores` may be given beside the keys."""
+    exponentials: np.ndarray = keys + keys
+    with np.errstate(over="ignore"):
+        np.exp(exponentials, exponentials)
+    return exponentials
 
-    By exponentials, but for pairs of which one is too large for that: so no pair depends on another, such as
-    on what stands in a pad.
-    """
-    hidden = np.empty((*a.shape[:2], b.shape[1], a.shape[2]), a.dtype)
-    if min(a.shape[1], b.shape[1]) < 2:
-        np.add(a[:, :, None], b[:, None], hidden)
-        tanh_(hidden)
-        return hidden
-    with np.errstate(over="ignore", invalid="ignore"):  # of the pairs that are computed anew
-        tanh_of_sum(np.exp(a + a)[:, :, None], np.exp(b + b)[:, None], hidden)
-    if not (moderate(a) and moderate(b)):
-        most = reach(a.dtype)
-        near = [(np.abs(x) <= most).all(axis=2) for x in (a, b)]
-        row, n, t = np.nonzero(~(near[0][:, :, None] & near[1][:, None]))
-        hidden[row, n, t] = np.tanh(a[row, n] + b[row, t])
-    return hidden
+
+def _tanh_anew(a: np.ndarray, b: np.ndarray, far: tuple[np.ndarray, np.ndarray], out: np.ndarray) -> None:
+    """out = tanh(a_n + b_t) for the pairs of which one is `far`, of a (B, N, A) and b (B, T, A)."""
+    row, n, t = np.nonzero(far[0][:, :, None] | far[1][:, None])
+    out[row, n, t] = np.tanh(a[row, n] + b[row, t])
+
+
+def _far(a: np.ndarray) -> np.ndarray:
+    """Which vectors (B, N) of a (B, N, A) are too large for exponentials, or hold NaN."""
+    near: np.ndarray = (np.abs(a) <= reach(a.dtype)).all(axis=2)
+    return ~near
 
 
 def _additive_scores_kernel(
-    query: np.ndarray, w: np.ndarray, keys: np.ndarray, v: np.ndarray
+    query: np.ndarray, w: np.ndarray, keys: np.ndarray, v: np.ndarray, exponentials: np.ndarray | None = None
 ) -> tuple[Any, Any]:
-    asking = np.matmul(query, w.T)
-    if query.ndim == 2:
-        hidden = asking[:, None] + keys  # (B, T, A)
-        np.tanh(hidden, out=hidden)
-    else:
-        hidden = _tanh_of_sums(asking, keys)  # (B, N, T, A)
-    return np.matmul(hidden.reshape(-1, len(v)), v).reshape(hidden.shape[:-1]), hidden
+    (batch, length, size), count = keys.shape, query.shape[1] if query.ndim == 3 else 1
+    shape = (*query.shape[:-1], length)
+    a = np.matmul(query.reshape(-1, query.shape[-1]), w.T).reshape(batch, count, size)
+    if exponentials is None and min(count, length) < 2:  # as many pairs as keys, or as queries
+        hidden = a[:, :, None] + keys[:, None]
+        np.tanh(hidden, hidden)
+        return np.matmul(hidden.reshape(-1, size), v).reshape(shape), hidden.reshape(*shape, size)
+    exp_a = key_exponentials(a)
+    exp_b = key_exponentials(keys) if exponentials is None else exponentials
+    # A pair does not depend on others, such as on what stands in a pad: the far ones alone are computed anew.
+    far = None if moderate(a) and moderate(keys) else (_far(a), _far(keys))
+    # Sentences in parts that stay near the processor while several calls go over them.
+    together = max(1, CACHED // max(1, count * length * size))
+    room = batch if exponentials is None else min(together, batch)  # with exponentials nothing is kept
+    hidden = np.empty((room, count, length, size), keys.dtype)
+    scores = np.empty((batch, count * length), keys.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # of the pairs that are far
+        for start in range(0, batch, together):
+            part = slice(start, start + together)
+            tanh_of_part = hidden[part] if exponentials is None else hidden[: batch - start]
+            tanh_of_sum(exp_a[part, :, None], exp_b[part, None], tanh_of_part)
+            if far is not None:
+                _tanh_anew(a[part], keys[part], (far[0][part], far[1][part]), tanh_of_part)
+            np.matmul(tanh_of_part.reshape(-1, size), v, scores[part].reshape(-1))
+    return scores.reshape(shape), None if exponentials is not None else hidden.reshape(*shape, size)
 
 
 def _additive_scores_vjp(
@@ -66,10 +84,13 @@ def _additive_scores_vjp(
     w: np.ndarray,
     keys: np.ndarray,
     v: np.ndarray,
+    exponentials: np.ndarray | None = None,
     *,
-    saved: np.ndarray,
+    saved: np.ndarray | None,
     needs: Sequence[bool],
 ) -> tuple[Any, ...]:
+    if saved is None:
+        saved = np.tanh(np.matmul(query, w.T)[..., None, :] + (keys if query.ndim == 2 else keys[:, None]))
     v_gradient = np.matmul(saved.reshape(-1, len(v)).T, g.reshape(-1)) if needs[3] else None
     inner = np.multiply(saved, saved)  # becomes (1 - tanh²) v ē
     np.subtract(constant(1, v.dtype), inner, out=inner)
@@ -81,6 +102,7 @@ def _additive_scores_vjp(
         Product(to_projected, query.reshape(-1, query.shape[-1])),
         np.add.reduce(inner, axis=1) if inner.ndim == 4 else inner,
         v_gradient,
+        None,
     )
 
 
