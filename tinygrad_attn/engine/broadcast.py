@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from tinygrad_attn.engine.primitive import Primitive
 
+SMALL = 2**13
+"""Entries up to which an array is written sooner than numpy makes a view that repeats another."""
+
 
 def _sum_to(x: Any, *, shape: tuple[int, ...]) -> Any:
     extra = x.ndim - len(shape)
-    repeated = tuple(axis for axis, size in enumerate(shape, extra) if size == 1 and x.shape[axis] != 1)
+    repeated = [axis for axis, size in enumerate(shape, extra) if size == 1 != x.shape[axis]]
     if extra or repeated:
         x = np.add.reduce(x, axis=(*range(extra), *repeated), keepdims=True)
     return x.reshape(shape)
 
 
 def _broadcast_to(x: Any, *, shape: tuple[int, ...]) -> Any:
-    return np.broadcast_to(x, shape)
+    if math.prod(shape) > SMALL:
+        return np.broadcast_to(x, shape)
+    whole = np.empty(shape, x.dtype)
+    whole[...] = x
+    return whole
 
 
 broadcast_to: Primitive = Primitive(

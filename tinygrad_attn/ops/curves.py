@@ -34,14 +34,19 @@ def constant(value: float, dtype: Any) -> np.ndarray:
     return found
 
 
-def sigmoid_(x: np.ndarray) -> None:
-    """σ(x) = 1 / (1 + exp(-x)), in place."""
+def sigmoid_of(x: np.ndarray, out: np.ndarray) -> None:
+    """out = σ(x) = 1 / (1 + exp(-x)); `out` may be `x`."""
     one = constant(1, x.dtype)
-    multiply(x, constant(-1, x.dtype), x)  # numpy 2.4's negative errs on float32 with a stride of four
+    multiply(x, constant(-1, x.dtype), out)  # numpy 2.4's negative errs on float32 with a stride of four
     with np.errstate(over="ignore"):  # exp may be infinite, and σ is zero then
-        exp(x, x)
-    add(x, one, x)
-    divide(one, x, x)
+        exp(out, out)
+    add(out, one, out)
+    divide(one, out, out)
+
+
+def sigmoid_(x: np.ndarray) -> None:
+    """σ(x), in place."""
+    sigmoid_of(x, x)
 
 
 def tanh_(x: np.ndarray) -> None:

@@ -13,13 +13,13 @@ import numpy as np
 
 from tinygrad_attn.engine import Primitive
 from tinygrad_attn.engine.tensor import value_of
-from tinygrad_attn.ops.curves import sigmoid_
+from tinygrad_attn.ops.curves import sigmoid_of
 
 
 def _sigmoid(x: Any) -> Any:
     if isinstance(x, np.ndarray) and x.dtype.kind == "f":
-        y = np.array(x)
-        sigmoid_(y)
+        y = np.empty_like(x)
+        sigmoid_of(x, y)
         return y
     if not _is_complex(x):
         with np.errstate(over="ignore"):  # 1 / infinity is the zero that is meant

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Primitive, Tensor
-from tinygrad_attn.ops.shapes import expand_dims, reshape, swapaxes
+from tinygrad_attn.ops.shapes import expand_dims, reshape
 
 
 def _matmul_left(g: Any, y: Any, a: Any, b: Any) -> Any:
@@ -17,7 +17,7 @@ def _matmul_left(g: Any, y: Any, a: Any, b: Any) -> Any:
         return expand_dims(g, -1) * b if a.ndim > 1 else g * b
     if a.ndim == 1:
         return (b @ expand_dims(g, -1))[..., 0]
-    return g @ swapaxes(b, -1, -2)
+    return g @ b.swapaxes(-1, -2)
 
 
 def _matmul_right(g: Any, y: Any, a: Any, b: Any) -> Any:
@@ -25,15 +25,15 @@ def _matmul_right(g: Any, y: Any, a: Any, b: Any) -> Any:
     if a.ndim == 1:
         return expand_dims(a, -1) * expand_dims(g, -2) if b.ndim > 1 else g * a
     if b.ndim == 1:
-        return (swapaxes(a, -1, -2) @ expand_dims(g, -1))[..., 0]
+        return (a.swapaxes(-1, -2) @ expand_dims(g, -1))[..., 0]
     if b.ndim == 2 and a.ndim > 2:  # one product over the whole stack, in place of one each and their sum
         a, g = _rows(a), _rows(g)
-    return swapaxes(a, -1, -2) @ g
+    return a.swapaxes(-1, -2) @ g
 
 
 def _rows(x: Any) -> Any:
     """A stack of matrices, one below the other."""
-    return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+    return x.reshape((math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 matmul = Primitive("matmul", np.matmul, _matmul_left, _matmul_right)

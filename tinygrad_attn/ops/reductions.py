@@ -15,7 +15,6 @@ from tinygrad_attn.engine import Primitive, Tensor
 from tinygrad_attn.engine.broadcast import broadcast_to
 from tinygrad_attn.engine.tensor import Axis, value_of
 from tinygrad_attn.ops.elementwise import exp, where
-from tinygrad_attn.ops.shapes import reshape
 
 _total: Any = np.add.reduce  # the sum of an array, by the short way
 
@@ -28,13 +27,17 @@ def normalized_axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axes, ndim, name)))
 
 
 def _restored(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
     """`g` with the axes that were reduced back, of length one."""
-    return reshape(g, tuple(1 if i in axis else size for i, size in enumerate(x.shape)))
+    if g.ndim == x.ndim:
+        return g
+    return g.reshape(tuple([1 if i in axis else size for i, size in enumerate(x.shape)]))
 
 
 def _extreme(choose: Any) -> Any:
@@ -61,7 +64,7 @@ def _extreme_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bo
 
 def _size(x: Any, axis: tuple[int, ...]) -> int:
     """How many entries a reduction over `axis` takes together."""
-    return math.prod(x.shape[i] for i in axis)
+    return math.prod([x.shape[i] for i in axis])
 
 
 def _norm(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
