@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tinygrad_attn.engine import workers as module
-from tinygrad_attn.engine.workers import Workers
+from tinygrad_attn.engine.workers import RESTS, Pace, Workers
 
 
 class Noted:
@@ -72,3 +72,43 @@ def test_the_count() -> None:
     for kind in (2.5, "2", None):
         with pytest.raises(TypeError, match=f"workers: {kind!r} given, expected an integer"):
             Workers(kind)
+
+
+def asked(pace: Pace, turns: int, *, with_help: float, without: float = 1.0) -> int:
+    """In how many turns the helpers are asked, if they take so long, a forward and a backward pass each."""
+    count = 0
+    for _ in range(turns):
+        helped = pace.helps()
+        count += helped
+        for _ in range(2):
+            pace.note(with_help if helped else without, helped=helped)
+    return count
+
+
+def test_helpers_that_pay_are_always_asked() -> None:
+    assert asked(Pace(), 1000, with_help=0.8) == 1000
+
+
+def test_helpers_that_are_waited_for_are_left_alone_but_for_a_try_now_and_then() -> None:
+    pace = Pace()
+    assert asked(pace, 9, with_help=1.5) < 5
+    asked(pace, 500, with_help=1.5)
+    assert 1 <= asked(pace, 10 * RESTS[1], with_help=1.5) <= 11
+    # The machine is free again: from the next try on they are asked as ever.
+    asked(pace, RESTS[1], with_help=0.6)
+    assert asked(pace, 100, with_help=0.6) == 100
+
+
+def test_helpers_are_asked_where_all_takes_long_but_less_with_them() -> None:
+    """On a machine with much other work each process gets little, and two get twice as much."""
+    pace = Pace()
+    asked(pace, 50, with_help=1.4, without=2.0)
+    assert asked(pace, 1000, with_help=1.4, without=2.0) > 750
+
+
+def test_one_slow_turn_does_not_tell() -> None:
+    pace = Pace()
+    assert asked(pace, 2, with_help=5.0) == 2  # while all is new
+    assert asked(pace, 10, with_help=0.6) == 10
+    pace.note(1.5, helped=True)
+    assert asked(pace, 10, with_help=0.6) == 10

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from tinygrad_attn import optim
 from tinygrad_attn.engine import workers as crews
 from tinygrad_attn.engine.helper import POSSIBLE, Helper
 from tinygrad_attn.engine.modes import changed_mode
-from tinygrad_attn.engine.workers import Workers
+from tinygrad_attn.engine.workers import Pace, Workers
 from tinygrad_attn.nn import Linear, Seq2Seq, sharing
 
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason="no helpers on this system")
@@ -72,8 +73,9 @@ def kill(crew: Workers) -> None:
 
 @pytest.fixture(autouse=True)
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Large or not, every batch is shared; a number for each answer that a helper gave."""
+    """Large or not, and whether it pays or not, batches are shared; a number for each answer of a helper."""
     monkeypatch.setattr(sharing, "SMALLEST_SHARE", 1)
+    monkeypatch.setattr(Pace, "helps", lambda pace: True)
     numbers: list[int] = []
     answer = Helper.answer
 
@@ -751,6 +753,30 @@ def test_small_batches_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert same(taken(model), expected)
         model.greedy(np.full((150, 3), 4))
     assert not crew._helpers
+
+
+def test_helpers_that_are_waited_for_are_left_alone_and_the_numbers_stay(
+    crew: Workers, answered: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(sharing, "SMALLEST_SHARE", 1)
+    answer = Helper.answer
+
+    def slow(self: Helper, number: int) -> Any:
+        time.sleep(0.1)
+        answered.append(number)
+        return answer(self, number)
+
+    monkeypatch.setattr(Helper, "answer", slow)
+    model = make()
+    with changed_mode(workers=crew):
+        first = taken(model)
+        assert all(same(taken(model), first) for _ in range(4))
+        count = len(answered)
+        assert all(same(taken(model), first) for _ in range(5))
+    assert 0 < count == len(answered)
+    with alone(2):
+        assert same(taken(model), first)
 
 
 def test_processes_end_with_the_block() -> None:

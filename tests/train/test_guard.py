@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+from pathlib import Path
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
 from tinygrad_attn.engine.modes import thread
-from tinygrad_attn.train import usual_workers, workers
+from tinygrad_attn.train import guard, usual_workers, workers
 
 
 def blas_threads() -> set[int]:
@@ -34,6 +36,28 @@ def test_everything_is_as_before_afterwards() -> None:
 def test_the_usual_number() -> None:
     with workers() as count:
         assert count == usual_workers() >= 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("max 100000", 3),
+        ("100000 100000", 1),
+        ("250000 100000", 2),
+        ("20000 100000", 1),
+        ("900000 100000", 3),
+        ("", 3),
+        (None, 3),
+    ],
+)
+def test_a_container_with_less_than_its_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None, expected: int
+) -> None:
+    if limit is not None:
+        (tmp_path / "cpu.max").write_text(limit + "\n")
+    monkeypatch.setattr(guard, "_QUOTA", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
+    assert usual_workers() == expected
 
 
 def test_without_the_library_that_keeps_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,7 @@ def test_two_runs_are_the_same_whatever_the_helpers_do(
         return found
 
     with monkeypatch.context() as patched:
+        patched.setattr(crews.Pace, "helps", lambda pace: True)
         patched.setattr(Helper, "start", start_when_ready)
         patched.setattr(Helper, "answer", count_and_kill)
         with_a_helper = trained(tmp_path / "a", *settings)

@@ -2,7 +2,8 @@
 
 Every worker takes the loss of its part of the sentences, or decodes it; the parts' losses and gradients are
 summed in order. What comes out depends on the number of workers, not on who did which part or when: this
-process computes its part, and what no helper could do, as a helper does.
+process computes its part, and what no helper could do, as a helper does. Where the machine is busy with other
+work, so that helpers are waited for, it computes all parts, and asks them again now and then.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from tinygrad_attn.engine.helper import Call
     from tinygrad_attn.nn.seq2seq import BatchLike, Seq2Seq
 
-SMALLEST_SHARE = 25_000_000
+SMALLEST_SHARE = 50_000_000
 """Weights times source words below which a part of a batch is not worth another process's while."""
 
 _UNSOUND = (ValueError, TypeError, IndexError, AttributeError)
@@ -255,19 +257,30 @@ def _done(tasks: Sequence[Task], parameters: Sequence[Any], keep: bool) -> list[
     """For each task its arrays, and what was kept of it: the helper's call, or what `_compute` gives."""
     whole = [({**task.message, "keep": keep}, [*task.inputs, *parameters]) for task in tasks]
     workers = thread.mode.workers
-    calls: list[Call | None] = []
-    for number, (message, arrays) in enumerate(whole):
-        helper = workers.helper(number, __name__) if number and workers is not None else None
-        calls.append(None if helper is None else helper.start(message, arrays))
+    calls: list[Call | None] = [None] * len(tasks)
+    if workers is not None and workers.pace.helps():
+        for number, (message, arrays) in enumerate(whole[1:], 1):
+            helper = workers.helper(number, __name__)
+            calls[number] = None if helper is None else helper.start(message, arrays)
     return _results(calls, lambda number: _compute(*whole[number]))
 
 
 def _results(calls: Sequence[Call | None], here: Callable[[int], Any]) -> list[tuple[list[Any], Any]]:
     """The parts' results in order: the first, and what no helper could do, is computed here."""
-    results = []
+    results, computed, own, start = [], 0, 0.0, perf_counter()
     for number, call in enumerate(calls):
         found = None if call is None else call.result()
-        results.append(here(number) if found is None else (found, call))
+        if found is None:
+            begun = thread_time()  # what else runs on the machine does not count
+            results.append(here(number))
+            own += thread_time() - begun
+            computed += 1
+        else:
+            results.append((found, call))
+    workers = thread.mode.workers
+    if workers is not None and own > 0:
+        time = (perf_counter() - start) / (own / computed * len(calls))
+        workers.pace.note(time, helped=computed < len(calls))
     return results
 
 

@@ -67,10 +67,18 @@ def _kept_memory() -> Iterator[None]:
         libc.malloc_trim(0)
 
 
+_QUOTA = "/sys/fs/cgroup/cpu.max"
+"""What a container may use of the processors, if it is limited: microseconds in so many microseconds."""
+
+
 def usual_workers() -> int:
-    """As many as the process has processors, but not more than four."""
+    """As many as the process has whole processors, but not more than four."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, 4)
+    with contextlib.suppress(OSError, ValueError):  # elsewhere, or without a limit ("max")
+        with open(_QUOTA, encoding="ascii") as file:
+            used, of = map(int, file.read().split())
+        available = min(available, used // of)
+    return max(1, min(available, 4))
 
 
 class Interruption:
