@@ -55,17 +55,18 @@ class Gradients:
         step, states = buffers.step, buffers.states[0]
         dtype, count, block = states.dtype, len(states) - 1, states.shape[1:]
         units = step.gates + step.inner
-        self._blocks = np.empty((count, units, *block), dtype)
-        self._blocks_at = [Gates.of(blocks) for blocks in self._blocks]
-        self.dx_at = [blocks[1:] if step.inner else blocks for blocks in self._blocks]
-        """The gradients for the gates' input share, (G, ..., B, H) of each step."""
         *lead, batch, size = block
         self._by_gate = np.empty((units, *lead, count, batch, size), dtype)
-        self._in_steps = np.moveaxis(self._by_gate, -3, 0)  # the same as the steps write it
+        blocks_at = np.moveaxis(self._by_gate, -3, 0)  # the same as the steps write it
+        self._blocks_at = [Gates.of(blocks) for blocks in blocks_at]
+        self.dx_at = [blocks[1:] if step.inner else blocks for blocks in blocks_at]
+        """The gradients for the gates' input share, (G, ..., B, H) of each step."""
+        self.dx = self._by_gate[1:] if step.inner else self._by_gate
+        """The same of all steps, each gate in one piece: (G, ..., count, B, H)."""
         self.carried = tuple(np.zeros(block, dtype) for _ in range(step.states))
         self.arriving = tuple(np.empty(block, dtype) for _ in range(step.states))
         self._buffers = buffers
-        self.nbytes = bytes_of(self._blocks, self._by_gate, *self.carried, *self.arriving)
+        self.nbytes = bytes_of(self._by_gate, *self.carried, *self.arriving)
 
     def start(self) -> None:
         """Nothing comes back from beyond the last step."""
@@ -97,13 +98,8 @@ class Gradients:
             buffers.scratch,
         )
 
-    def finish(self) -> np.ndarray:
-        """The gradients for the input share of all steps, each gate in one piece: (G, ..., count, B, H)."""
-        np.copyto(self._in_steps, self._blocks)
-        return self._by_gate[1:] if self._buffers.step.inner else self._by_gate
-
     def of_direction(self, direction: int | tuple[()], inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """After `finish`, the gradients of a cell's weights: W_ih, W_hh, b_ih, b_hh.
+        """After all steps, the gradients of a cell's weights: W_ih, W_hh, b_ih, b_hh.
 
         `inputs` (steps · B, I + 1) are all steps' inputs, with a column of ones for the bias.
         """

@@ -103,7 +103,6 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
         inputs, buffers = saved
         grads = Gradients(buffers)
         grads.step_back(0, g, weight_backward(step, w_hh))
-        grads.finish()
         to_x = np.add.reduce(np.matmul(grads.dx_at[0], by_gate(w_ih, step)), axis=0)
         return (to_x, grads.carried[0], *grads.of_direction((), inputs[0]))
 

@@ -154,7 +154,7 @@ def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str
         grads.leave(k, w)
         for part, passed in zip(grads.carried, passing, strict=True):
             part += passed
-    dx = grads.finish()
+    dx = grads.dx
     gradients: list[Any] = []
     to_inputs: Any = 0
     for direction, order in enumerate((slice(None), slice(None, None, -1))):

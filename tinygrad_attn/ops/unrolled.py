@@ -231,7 +231,7 @@ def _vjp(
     to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], squared, squared)
     to_keys *= v_a
     to_annotations = np.matmul(alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))
-    rows = grads.finish().reshape(step.gates, count * batch, size)
+    rows = grads.dx.reshape(step.gates, count * batch, size)
     to_words = np.add.reduce(np.matmul(rows, by_gate(w_ih, step)[:, :, :inner]), axis=0)
     from_words, *others = grads.of_direction((), space.inputs.reshape(count * batch, inner + 1))
     from_contexts = np.matmul(rows.swapaxes(1, 2), contexts.reshape(-1, width)).reshape(len(w_ih), width)
