@@ -15,7 +15,7 @@ from tinygrad_attn.nn import init
 from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.module import Module, scoped
 from tinygrad_attn.ops import getitem, softmax
-from tinygrad_attn.ops.attention import additive_scores, dot_scores, key_exponentials, weighted_sum
+from tinygrad_attn.ops.attention import additive_scores, dot_scores, weighted_sum
 from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.softmax import as_mask
 
@@ -105,32 +105,6 @@ class Attention(Module):
         return query, keys, values, mask
 
 
-class AskedAgain:
-    """Projected keys (B, T, A) that many queries will meet one after the other, as in a search.
-
-    Beside them stands what the additive scores compute of the keys alone.
-    """
-
-    def __init__(self, keys: Tensor, exponentials: np.ndarray | None = None) -> None:
-        self.keys = keys
-        self.exponentials = key_exponentials(keys.data) if exponentials is None else exponentials
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the keys."""
-        return self.keys.shape
-
-    def __getitem__(self, rows: Any) -> AskedAgain:
-        """Those of some sentences."""
-        return AskedAgain(self.keys[rows], self.exponentials[rows])
-
-
-def _additive(query: Any, w: Any, projected: Any, v: Any) -> Tensor:
-    if isinstance(projected, AskedAgain):
-        return additive_scores(query, w, projected.keys, v, projected.exponentials)
-    return additive_scores(query, w, projected, v)
-
-
 class AdditiveAttention(Attention):
     """e_j = v_aᵀ tanh(W_a s + U_a h_j). Bahdanau et al. 2015, A.1.2.
 
@@ -166,7 +140,7 @@ class AdditiveAttention(Attention):
         """v_aᵀ tanh(W_a s + U_a h_j)."""
         check_width(f"{self._title()}: query", query, self.W_a.shape[1])
         check_width(f"{self._title()}: projected key", projected, len(self.v_a))
-        return _additive(query, self.W_a, projected, self.v_a)
+        return additive_scores(query, self.W_a, projected, self.v_a)
 
 
 BahdanauAttention = AdditiveAttention
@@ -207,7 +181,7 @@ class ConcatAttention(Attention):
         check_width(f"{self._title()}: query", query, self.query_size)
         check_width(f"{self._title()}: projected key", projected, len(self.v_a))
         w = getitem(self.W_a, (slice(None), slice(self.query_size)))
-        return _additive(query, w, projected, self.v_a)
+        return additive_scores(query, w, projected, self.v_a)
 
 
 class DotAttention(Attention):

@@ -9,27 +9,14 @@ import numpy as np
 
 from tinygrad_attn.engine import no_grad
 from tinygrad_attn.engine.tensor import value_of
-from tinygrad_attn.nn.attention import (
-    AdditiveAttention,
-    AskedAgain,
-    ConcatAttention,
-    DotAttention,
-    FixedContext,
-    GeneralAttention,
-    ScaledDotAttention,
-)
 from tinygrad_attn.nn.beam import Beams
-from tinygrad_attn.nn.cells import State
 from tinygrad_attn.nn.checks import check_sizes
-from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, Memory
 from tinygrad_attn.nn.sharing import shared_search
+from tinygrad_attn.nn.stepping import Steps, rows_of_memory, rows_of_state, stepping
 from tinygrad_attn.tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from tinygrad_attn.nn.seq2seq import Seq2Seq
-
-_ADDITIVE = AdditiveAttention, ConcatAttention
-_FAMILY = *_ADDITIVE, DotAttention, ScaledDotAttention, GeneralAttention, FixedContext
 
 LEAST_SENTENCES = 64
 """Fewer than these are not worth a worker's while."""
@@ -93,32 +80,22 @@ def _beam_search(
     with no_grad():
         encoding = model.encode(source, lengths)
         memory, state = model.decoder.memory(encoding), model.decoder.initial_state(encoding)
-        batch, size = len(memory.annotations), max(1, ROWS_AT_A_TIME // beam_size)
-        parts = []
+        (batch, length), size = memory.annotations.shape[:2], max(1, ROWS_AT_A_TIME // beam_size)
+        steps_of, parts = stepping(model), []
         for first in range(0, max(1, batch), size):
-            part = slice(first, first + size)
-            beams = Beams(min(size, batch - first), beam_size, max_length, length_penalty)
-            parts.append(_searched(model, _rows_of_memory(memory, part), _rows_of_state(state, part), beams))
+            part, count = slice(first, first + size), min(size, batch - first)
+            steps = steps_of(rows_of_memory(memory, part), rows_of_state(state, part))
+            beams = Beams(count, beam_size, max_length, length_penalty)
+            parts.append(_searched(steps, beams, count, length))
     return _joined(parts)
 
 
-def _searched(model: Seq2Seq, memory: Memory, state: DecoderState, beams: Beams) -> Decoded:
-    """The result for the sentences of the memory."""
-    batch, length = memory.annotations.shape[:2]
-    if _is_of_family(model.decoder) and isinstance(model.decoder.attention, _ADDITIVE):
-        memory = memory._replace(projected=AskedAgain(memory.projected))
-    word, asked = np.full(batch, BOS), memory
-    while True:
-        step = model.decoder.step(model.target_embedding(word), state, asked)
-        assert step.logits is not None
-        going = beams.advance(step.logits.data, step.weights.data)
-        if going is None:
-            break
-        if going.kept is not None:
-            memory = _rows_of_memory(memory, going.kept)
-        if going.kept is not None or asked is memory:
-            asked = _asked_by(model.decoder, memory, len(going.words) // len(memory.annotations))
-        word, state = going.words, _rows_of_state(step.state, going.rows)
+def _searched(steps: Steps, beams: Beams, batch: int, length: int) -> Decoded:
+    """The result for `batch` sentences of a memory of `length` positions."""
+    words = np.full(batch, BOS)
+    while (going := beams.advance(*steps.take(words))) is not None:
+        steps.follow(going)
+        words = going.words
     tokens, weights = beams.traced(length)
     lengths = np.count_nonzero(tokens != PAD, axis=1)
     return Decoded(tokens, lengths, beams.total, weights)
@@ -171,34 +148,3 @@ class _evaluating:  # noqa: N801 - a context manager, named as its use reads
     def __exit__(self, *exception: object) -> None:
         for module, training in self._found:
             module.training = training
-
-
-def _is_of_family(decoder: Any) -> bool:
-    """Whether it is known what the decoder and its attention compute; of subclasses it is not."""
-    return type(decoder) is AttentionDecoder and type(decoder.attention) in _FAMILY
-
-
-def _asked_by(decoder: Any, memory: Memory, candidates: int) -> Memory:
-    """The memory as so many states of each sentence consult it, those of a sentence beside each other.
-
-    Subclasses may compute something else, so they are given a row for each state.
-    """
-    if _is_of_family(decoder):
-        return memory._replace(candidates=candidates)
-    return _rows_of_memory(memory, np.repeat(np.arange(len(memory.annotations)), candidates))
-
-
-def _rows_of_memory(memory: Memory, rows: np.ndarray | slice) -> Memory:
-    return Memory(
-        memory.annotations[rows],
-        memory.projected[rows],
-        None if memory.mask is None else memory.mask[rows],
-        memory.candidates,
-    )
-
-
-def _rows_of_state(state: DecoderState, rows: np.ndarray | slice) -> DecoderState:
-    cell: State = (
-        tuple(part[rows] for part in state.cell) if isinstance(state.cell, tuple) else state.cell[rows]
-    )
-    return DecoderState(cell, None if state.attentional is None else state.attentional[rows])

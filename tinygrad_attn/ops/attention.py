@@ -28,23 +28,21 @@ def additive_scores_definition(query: Any, w: Any, keys: Any, v: Any, exponentia
 
 
 def key_exponentials(keys: np.ndarray) -> np.ndarray:
-    """exp(2 k), infinite where it is too large: what `additive_scores` may be given beside the keys."""
-    exponentials: np.ndarray = keys + keys
-    with np.errstate(over="ignore"):
-        np.exp(exponentials, exponentials)
-    return exponentials
+    """exp(2 k) of keys (B, T, A), position by position, (T, B, A), for the scores to be given beside them.
+
+    NaN where k is beyond the reach of exponentials.
+    """
+    exponentials = np.empty((keys.shape[1], len(keys), keys.shape[2]), keys.dtype)
+    np.add(keys.swapaxes(0, 1), keys.swapaxes(0, 1), exponentials)
+    return _exp(exponentials)
 
 
-def _tanh_anew(a: np.ndarray, b: np.ndarray, far: tuple[np.ndarray, np.ndarray], out: np.ndarray) -> None:
-    """out = tanh(a_n + b_t) for the pairs of which one is `far`, of a (B, N, A) and b (B, T, A)."""
-    row, n, t = np.nonzero(far[0][:, :, None] | far[1][:, None])
-    out[row, n, t] = np.tanh(a[row, n] + b[row, t])
-
-
-def _far(a: np.ndarray) -> np.ndarray:
-    """Which vectors (B, N) of a (B, N, A) are too large for exponentials, or hold NaN."""
-    near: np.ndarray = (np.abs(a) <= reach(a.dtype)).all(axis=2)
-    return ~near
+def _exp(doubled: np.ndarray) -> np.ndarray:
+    """exp(2 x) in the place of 2 x; NaN where x is beyond the reach of exponentials."""
+    if not moderate(doubled, 2):
+        doubled[np.abs(doubled) > 2 * reach(doubled.dtype)] = np.nan
+    np.exp(doubled, doubled)
+    return doubled
 
 
 def _additive_scores_kernel(
@@ -53,28 +51,65 @@ def _additive_scores_kernel(
     (batch, length, size), count = keys.shape, query.shape[1] if query.ndim == 3 else 1
     shape = (*query.shape[:-1], length)
     a = np.matmul(query.reshape(-1, query.shape[-1]), w.T).reshape(batch, count, size)
-    if exponentials is None and min(count, length) < 2:  # as many pairs as keys, or as queries
+    if exponentials is not None:
+        return _scores_asked_again(a, keys, v, exponentials).reshape(shape), None
+    if min(count, length) < 2:  # as many pairs as keys, or as queries
         hidden = a[:, :, None] + keys[:, None]
         np.tanh(hidden, hidden)
-        return np.matmul(hidden.reshape(-1, size), v).reshape(shape), hidden.reshape(*shape, size)
-    exp_a = key_exponentials(a)
-    exp_b = key_exponentials(keys) if exponentials is None else exponentials
-    # A pair does not depend on others, such as on what stands in a pad: the far ones alone are computed anew.
-    far = None if moderate(a) and moderate(keys) else (_far(a), _far(keys))
+    else:
+        hidden = _tanh_of_sums(a, keys)
+    return np.matmul(hidden.reshape(-1, size), v).reshape(shape), hidden.reshape(*shape, size)
+
+
+def _tanh_of_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """tanh(a_n + b_t) for every pair: a (B, N, A) and b (B, T, A) to (B, N, T, A).
+
+    By exponentials, but for pairs of which one is too large for that: so no pair depends on another, such as
+    on what stands in a pad.
+    """
+    hidden = np.empty((*a.shape[:2], *b.shape[1:]), a.dtype)
+    exp_a, exp_b = _exp(a + a), _exp(b + b)
     # Sentences in parts that stay near the processor while several calls go over them.
-    together = max(1, CACHED // max(1, count * length * size))
-    room = batch if exponentials is None else min(together, batch)  # with exponentials nothing is kept
-    hidden = np.empty((room, count, length, size), keys.dtype)
-    scores = np.empty((batch, count * length), keys.dtype)
-    with np.errstate(over="ignore", invalid="ignore"):  # of the pairs that are far
-        for start in range(0, batch, together):
-            part = slice(start, start + together)
-            tanh_of_part = hidden[part] if exponentials is None else hidden[: batch - start]
-            tanh_of_sum(exp_a[part, :, None], exp_b[part, None], tanh_of_part)
-            if far is not None:
-                _tanh_anew(a[part], keys[part], (far[0][part], far[1][part]), tanh_of_part)
-            np.matmul(tanh_of_part.reshape(-1, size), v, scores[part].reshape(-1))
-    return scores.reshape(shape), None if exponentials is not None else hidden.reshape(*shape, size)
+    together = max(1, CACHED // max(1, hidden[:1].size))
+    for start in range(0, len(hidden), together):
+        part = slice(start, start + together)
+        tanh_of_sum(exp_a[part, :, None], exp_b[part, None], hidden[part])
+    far = [np.isnan(x).any(axis=2) for x in (exp_a, exp_b)]
+    if far[0].any() or far[1].any():
+        row, n, t = np.nonzero(far[0][:, :, None] | far[1][:, None])
+        hidden[row, n, t] = np.tanh(a[row, n] + b[row, t])
+    return hidden
+
+
+def _scores_asked_again(a: np.ndarray, keys: np.ndarray, v: np.ndarray, exp_keys: np.ndarray) -> np.ndarray:
+    """Σ v tanh(a_n + k_t) = Σ v - 2 Σ v / (1 + exp(2 a_n) exp(2 k_t)), (B, N, T), for a (B, N, A).
+
+    As in `_tanh_of_sums`, pairs that are too large are computed anew.
+    """
+    batch, count, size = a.shape
+    doubled = np.empty((count, batch, size), a.dtype)  # so that a call goes along all sentences
+    np.add(a.swapaxes(0, 1), a.swapaxes(0, 1), doubled)
+    asks, one, minus_two_v = _exp(doubled), constant(1, v.dtype), -2 * v
+    scores = np.empty((count, len(exp_keys), batch), v.dtype)
+    # Sentences, and positions, in parts that stay near the processor.
+    sentences = max(1, CACHED // max(1, count * size))
+    for start in range(0, batch, sentences):
+        part = slice(start, start + sentences)
+        asking = asks[:, None, part]
+        positions = max(1, CACHED // max(1, asking.size))
+        for first in range(0, len(exp_keys), positions):
+            some = slice(first, first + positions)
+            pairs = asking * exp_keys[some, part]  # (N, positions, sentences, A)
+            np.add(pairs, one, pairs)
+            np.divide(one, pairs, pairs)
+            scores[:, some, part] = np.matmul(pairs.reshape(-1, size), minus_two_v).reshape(pairs.shape[:-1])
+    scores += np.add.reduce(v)
+    scores = np.ascontiguousarray(scores.transpose(2, 0, 1))
+    anew = np.isnan(scores)
+    if anew.any():
+        row, n, t = np.nonzero(anew)
+        scores[row, n, t] = np.matmul(np.tanh(a[row, n] + keys[row, t]), v)
+    return scores
 
 
 def _additive_scores_vjp(

@@ -88,9 +88,9 @@ def reach(dtype: Any) -> float:
     return _REACH.get(dtype.itemsize, 150.0)
 
 
-def moderate(x: np.ndarray) -> bool:
-    """Whether no entry of x, either way, is beyond `reach`, or NaN."""
-    most = reach(x.dtype)
+def moderate(x: np.ndarray, multiple: int = 1) -> bool:
+    """Whether no entry of x, either way, is beyond a multiple of `reach`, or NaN."""
+    most = multiple * reach(x.dtype)
     return bool(np.maximum.reduce(x, axis=None, initial=0) <= most) and bool(
         np.minimum.reduce(x, axis=None, initial=0) >= -most
     )
