@@ -14,12 +14,14 @@ from tinygrad_attn.ops.unrolled import bahdanau_decoder
 BATCH, STEPS, LENGTH, SIZE, WIDTH = 2, 3, 4, 3, 4
 
 
-def inputs(dtype: Any, keys: float = 1.0, query: float = 1.0, v: float = 1.0) -> list[np.ndarray]:
+def inputs(
+    dtype: Any, keys: float = 1.0, query: float = 1.0, v: float = 1.0, initial: float = 1.0
+) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     shapes = [(BATCH, STEPS, 2), (BATCH, SIZE), (BATCH, LENGTH, WIDTH), (BATCH, LENGTH, 5), (5, SIZE), (5,)]
     shapes += [(3 * SIZE, 2 + WIDTH), (3 * SIZE, SIZE), (3 * SIZE,), (3 * SIZE,)]
     arrays = [rng.uniform(-1, 1, shape) for shape in shapes]
-    for place, factor in ((3, keys), (4, query), (5, v)):
+    for place, factor in ((1, initial), (3, keys), (4, query), (5, v)):
         arrays[place] = arrays[place] * factor
     return [array.astype(dtype) for array in arrays]
 
@@ -35,7 +37,15 @@ def run(arrays: list[np.ndarray], explicit: bool) -> list[np.ndarray]:
 
 @pytest.mark.parametrize(
     "sizes",
-    [{"keys": 60.0}, {"keys": 400.0}, {"query": 100.0}, {"query": 1000.0}, {"v": 100.0}, {"v": 1e3}],
+    [
+        {"keys": 60.0},
+        {"keys": 400.0},
+        {"query": 100.0},
+        {"query": 1000.0},
+        {"initial": 300.0},
+        {"v": 100.0},
+        {"v": 1e3},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize(

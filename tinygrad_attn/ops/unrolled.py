@@ -156,11 +156,14 @@ def _kernel(
     if absent is not None:
         nothing = absent.all(axis=0)  # a row without any position gets weights of zero
         absent &= ~nothing
+    # A state is a mixture of tangents and of s_0, which bounds W_a s for all steps.
+    queries = np.add.reduce(np.abs(w_a), axis=1).max(initial=0) * max(1, np.abs(initial).max(initial=0))
+    bounded = queries <= reach(w_a.dtype)  # not if there is NaN
     # |e| <= Σ |v_a|: where that is small, exp(e) is a float without the largest e subtracted first.
     small = np.add.reduce(np.abs(v_a)) <= 2 * reach(v_a.dtype)
     for i, (tanh, parts, scores, row, context, contexts_row, word_share) in enumerate(space.steps):
         np.matmul(state[i][0], w_q, query)
-        if near and moderate(query):
+        if near and (bounded or moderate(query, 2)):
             np.exp(query, query)
             for positions, part in zip(space.position_parts, parts, strict=True):
                 tanh_of_sum(positions, query, part)
