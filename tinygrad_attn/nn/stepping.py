@@ -131,11 +131,8 @@ class PlainSteps:
         self._leaves[:-1] = output.weight.data.T
         if output.bias is not None:
             self._leaves[-1] = output.bias.data
-        self._annotations, self._keys, self._mask = (
-            memory.annotations.data,
-            memory.projected.data,
-            memory.mask,
-        )
+        self._annotations, self._keys = memory.annotations.data, memory.projected.data
+        self._mask = memory.mask
         self._exponentials = key_exponentials(self._keys)
         cell = state.cell if isinstance(state.cell, tuple) else (state.cell,)
         self._make_room(len(self._annotations))

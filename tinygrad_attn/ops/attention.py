@@ -32,17 +32,18 @@ def key_exponentials(keys: np.ndarray) -> np.ndarray:
 
     NaN where k is beyond the reach of exponentials.
     """
-    exponentials = np.empty((keys.shape[1], len(keys), keys.shape[2]), keys.dtype)
-    np.add(keys.swapaxes(0, 1), keys.swapaxes(0, 1), exponentials)
-    return _exp(exponentials)
+    by_position = keys.swapaxes(0, 1)
+    return _exp_of_double(by_position, np.empty(by_position.shape, keys.dtype))
 
 
-def _exp(doubled: np.ndarray) -> np.ndarray:
-    """exp(2 x) in the place of 2 x; NaN where x is beyond the reach of exponentials."""
-    if not moderate(doubled, 2):
-        doubled[np.abs(doubled) > 2 * reach(doubled.dtype)] = np.nan
-    np.exp(doubled, doubled)
-    return doubled
+def _exp_of_double(x: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """exp(2 x); NaN where x is beyond the reach of exponentials."""
+    with np.errstate(over="ignore"):
+        np.add(x, x, out)
+    if not moderate(out, 2):
+        out[np.abs(out) > 2 * reach(out.dtype)] = np.nan
+    np.exp(out, out)
+    return out
 
 
 def _additive_scores_kernel(
@@ -68,7 +69,7 @@ def _tanh_of_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     on what stands in a pad.
     """
     hidden = np.empty((*a.shape[:2], *b.shape[1:]), a.dtype)
-    exp_a, exp_b = _exp(a + a), _exp(b + b)
+    exp_a, exp_b = (_exp_of_double(x, np.empty_like(x)) for x in (a, b))
     # Sentences in parts that stay near the processor while several calls go over them.
     together = max(1, CACHED // max(1, hidden[:1].size))
     for start in range(0, len(hidden), together):
@@ -87,9 +88,9 @@ def _scores_asked_again(a: np.ndarray, keys: np.ndarray, v: np.ndarray, exp_keys
     As in `_tanh_of_sums`, pairs that are too large are computed anew.
     """
     batch, count, size = a.shape
-    doubled = np.empty((count, batch, size), a.dtype)  # so that a call goes along all sentences
-    np.add(a.swapaxes(0, 1), a.swapaxes(0, 1), doubled)
-    asks, one, minus_two_v = _exp(doubled), constant(1, v.dtype), -2 * v
+    by_query = a.swapaxes(0, 1)  # (N, B, A), so that a call goes along all sentences
+    asks = _exp_of_double(by_query, np.empty(by_query.shape, a.dtype))
+    one, minus_two_v = constant(1, v.dtype), -2 * v
     scores = np.empty((count, len(exp_keys), batch), v.dtype)
     # Sentences, and positions, in parts that stay near the processor.
     sentences = max(1, CACHED // max(1, count * size))
