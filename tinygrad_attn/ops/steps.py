@@ -1,8 +1,8 @@
 """One step of each recurrent cell on plain arrays, forward and backward: the inner loops of the kernels.
 
-Each gate is one contiguous block, and so is a step's whole array: (G, B, H), gates in PyTorch's order, or
-(G, D, B, H) with D directions side by side. For numpy that is one flat loop, where one over strided blocks
-costs small arrays more. Everything is written into arrays that the caller gives, made once for all steps by
+Each gate is one contiguous block, and so is all that a forward step writes: (G, B, H), gates in PyTorch's
+order, or (G, D, B, H) with D directions side by side. For numpy that is one flat loop, where one over strided
+blocks costs small arrays more. Everything is written into arrays that the caller gives, made once for all steps by
 `buffers.Buffers`. Biases are part of `x`, the input's share of the gates, but for the one that a GRU's reset
 gate scales.
 """
