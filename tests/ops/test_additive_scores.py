@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tinygrad_attn as ta
 from tinygrad_attn import Tensor
 from tinygrad_attn.ops.attention import additive_scores, key_exponentials
 
@@ -51,6 +52,17 @@ def test_given_exponentials_the_kernel_keeps_nothing_and_gives_the_same(lead: tu
             x.grad = None
     for ours, theirs in zip(*gradients, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("lead", [(2,), (2, 3)], ids=["one query", "several queries"])
+def test_gradients_given_exponentials(lead: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(shape) for shape in ((*lead, 2), (4, 2), (2, 3, 4), (4,))]
+
+    def scores(query: Any, w: Any, keys: Any, v: Any) -> Any:
+        return additive_scores(query, w, keys, v, key_exponentials(keys.data))
+
+    ta.gradcheck(scores, [Tensor(x, requires_grad=True) for x in inputs], order=2)
 
 
 def test_a_sentence_does_not_depend_on_others_whose_keys_are_too_large() -> None:

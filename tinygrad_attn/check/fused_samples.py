@@ -8,8 +8,7 @@ import numpy as np
 
 from tinygrad_attn import ops
 from tinygrad_attn.check.sample import Draw, Sample, normal
-from tinygrad_attn.engine.tensor import value_of
-from tinygrad_attn.ops.attention import additive_scores, dot_scores, key_exponentials, weighted_sum
+from tinygrad_attn.ops.attention import additive_scores, dot_scores, weighted_sum
 from tinygrad_attn.ops.linear import embedding, linear
 from tinygrad_attn.ops.recurrent import (
     gru_cell,
@@ -108,12 +107,6 @@ def _scores(rng: np.random.Generator) -> Iterator[Sample]:
     for case, lead in (("one query", (B,)), ("several queries", (B, N))):
         additive = normal(*lead, Q), normal(A, Q), normal(B, T, A), normal(A)
         yield Sample("additive_scores", case, additive_scores, additive)
-        yield Sample(
-            "additive_scores",
-            f"{case}, with the keys' exponentials",
-            lambda q, w, k, v: additive_scores(q, w, k, v, key_exponentials(value_of(k))),
-            additive,
-        )
         yield Sample("dot_scores", case, dot_scores, (normal(*lead, A), normal(B, T, A)))
         yield Sample("weighted_sum", case, weighted_sum, (normal(*lead, T), normal(B, T, V)))
     yield Sample(

@@ -1,8 +1,8 @@
 """The arrays of a recurrence over several steps, and what is done with all steps at once.
 
-What a forward step writes is one contiguous array a step. What enters the products that come before and after
-the loop, such as the gates' gradients, has the axis of steps right before (B, H), so that all steps of one gate
-are one matrix (steps · B, H).
+What a forward step writes is one contiguous array a step. What enters the products that come before and
+after the loop, such as the gates' gradients, has the axis of steps right before (B, H), so that all steps of
+one gate are one matrix (steps · B, H).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Each gate is one contiguous block, and so is all that a forward step writes: (G, B, H), gates in PyTorch's
 order, or (G, D, B, H) with D directions side by side. For numpy that is one flat loop, where one over strided
-blocks costs small arrays more. Everything is written into arrays that the caller gives, made once for all steps by
-`buffers.Buffers`. Biases are part of `x`, the input's share of the gates, but for the one that a GRU's reset
-gate scales.
+blocks costs small arrays more. Everything is written into arrays that the caller gives, made once for all
+steps by `buffers.Buffers`. Biases are part of `x`, the input's share of the gates, but for the one that a
+GRU's reset gate scales.
 """
 
 from __future__ import annotations
