@@ -81,8 +81,8 @@ class Gradients:
     def arrive(self, upstream: np.ndarray) -> None:
         """Sets `arriving`, the gradient for the state after a step: what was carried back, and `upstream`."""
         np.add(self.carried[0], upstream, self.arriving[0])
-        for part, carried in zip(self.arriving[1:], self.carried[1:], strict=True):
-            part[...] = carried
+        if len(self.carried) > 1:  # an LSTM's memory
+            np.copyto(self.arriving[1], self.carried[1])
 
     def leave(self, t: int, w: np.ndarray) -> None:
         """From `arriving`, which is overwritten, to `carried`, the gradient for the state before step `t`."""

@@ -160,22 +160,22 @@ class GRU(Step):
         """As Step.backward."""
         (g_h,), (h,), (rz, r, z, n, recurrent), (carried,) = g, state, kept, out
         gates, a, b = scratch
-        inner, to_r, to_z, to_n = blocks.each
-        to_rz = blocks.whole[1:3]
+        slope_r, slope_z, slope_n = gates.each
+        inner, to_r, to_z, to_n = blocks.each  # not side by side, so each is written once
         one = constant(1, g_h.dtype)
-        subtract(one, rz, to_rz)
-        multiply(to_rz, rz, to_rz)
+        subtract(one, rz, gates.first)
+        multiply(gates.first, rz, gates.first)
         subtract(h, n, a)
         multiply(a, g_h, a)
-        multiply(to_z, a, to_z)
+        multiply(slope_z, a, to_z)
         multiply(g_h, z, a)  # what goes to h directly
         subtract(g_h, a, g_h)
-        multiply(n, n, to_n)
-        subtract(one, to_n, to_n)
-        multiply(to_n, g_h, to_n)
+        multiply(n, n, slope_n)
+        subtract(one, slope_n, slope_n)
+        multiply(slope_n, g_h, to_n)
         multiply(to_n, r, inner)
         multiply(to_n, recurrent, b)
-        multiply(to_r, b, to_r)
+        multiply(slope_r, b, to_r)
         matmul(blocks.first, w, gates.whole)
         _sum(gates.each, carried)
         add(carried, a, carried)
