@@ -205,6 +205,14 @@ def ideas_table() -> str:
     return "\n".join(lines)
 
 
+def busy_table() -> str:
+    """A step with two workers over one with one, beside other processes, as `benchmarks/busy.py` found."""
+    lines = ["| other busy processes | S | M | L |", "|--:|--:|--:|--:|"]
+    for row in _compared("busy"):
+        lines.append(f"| {row['others']} | {' | '.join(f'{row[size]:.2f}' for size in 'SML')} |")
+    return "\n".join(lines)
+
+
 def compare_machine() -> str:
     """Where these times were taken."""
     return str(_compared("step-S")["machine"])
@@ -261,6 +269,7 @@ def functions() -> dict[str, Any]:
                 operations_table,
                 decode_table,
                 ideas_table,
+                busy_table,
             )
         },
         "found": build_figures.found,

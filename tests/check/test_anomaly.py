@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from typing import Any
 
@@ -154,3 +156,10 @@ def test_within_a_model() -> None:
     error = caught(lambda: model(source, None, target))
     assert error.site is not None and error.site.file == HERE
     assert error.scope
+
+
+def test_the_error_can_be_copied_and_sent() -> None:
+    with pytest.raises(ta.AnomalyError) as raised, ta.scope("somewhere"), ta.detect_anomaly():
+        ta.log(ta.Tensor(np.zeros(1)))
+    for other in (pickle.loads(pickle.dumps(raised.value)), copy.deepcopy(raised.value)):
+        assert str(other) == str(raised.value) and vars(other) == vars(raised.value)

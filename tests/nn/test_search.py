@@ -327,9 +327,28 @@ def test_logits_that_are_not_finite_are_an_error(value: float) -> None:
             ValueError,
             "beam_search: length_penalty is nan",
         ),
+        (
+            lambda m: m.beam_search([[4]], None, 100, 2, -400.0),
+            ValueError,
+            "beam_search: length_penalty is -400.0, so large that 100",
+        ),
         (lambda m: m.greedy([4], None, 5), ValueError, r"Seq2Seq: source has shape \(1,\)"),
     ],
 )
 def test_wrong_settings_are_named(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call(make())
+
+
+def test_no_word_that_is_possible() -> None:
+    model = make()
+    model.decoder.output.bias.data[2:] = -np.inf
+    for search in (lambda: model.greedy([[4]], None, 5), lambda: model.beam_search([[4]], None, 5, 3)):
+        with pytest.raises(FloatingPointError, match="so no word is the likeliest"):
+            search()
+
+
+def test_penalties_as_large_as_floats_allow() -> None:
+    for penalty in (-100.0, 100.0):
+        decoded = make().beam_search(sentences(), LENGTHS, 6, 3, penalty)
+        assert np.isfinite(decoded.log_probabilities).all() and decoded.lengths.min() > 0

@@ -18,9 +18,9 @@ from tinygrad_attn.nn.stepping import ModuleSteps, PlainSteps, stepping
 
 def kind_of_steps(model: Seq2Seq) -> type:
     """What a search with this model is made of."""
-    encoding = model.encode(sentences(), LENGTHS)
-    steps = stepping(model)(model.decoder.memory(encoding), model.decoder.initial_state(encoding))
-    return type(steps)
+    encoding = make().encode(sentences(), LENGTHS)
+    given = make().decoder.memory(encoding), make().decoder.initial_state(encoding)
+    return type(stepping(model)(*given))
 
 
 def both_ways(
@@ -128,9 +128,16 @@ def with_too_few_embeddings() -> Seq2Seq:
     return model
 
 
+def with_a_first_state_that_does_not_fit() -> Seq2Seq:
+    model = make()
+    model.decoder.initial = Linear(4, 1, dtype=np.float64)
+    return model
+
+
 @pytest.mark.parametrize(
     "changed",
     [
+        with_a_first_state_that_does_not_fit,
         with_louder_attention,
         with_another_decoder,
         with_a_step_of_its_own,
@@ -142,6 +149,11 @@ def with_too_few_embeddings() -> Seq2Seq:
 def test_what_is_not_known_takes_its_own_steps(changed: Callable[[], Seq2Seq]) -> None:
     assert kind_of_steps(make()) is PlainSteps
     assert kind_of_steps(changed()) is ModuleSteps
+
+
+def test_parts_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ValueError, match="'attention': query has 1 features, expected 4"):
+        with_a_first_state_that_does_not_fit().greedy(sentences(), LENGTHS, 5)
 
 
 @pytest.mark.parametrize("variant", [name for name in MODELS if name not in ("bahdanau", "bahdanau lstm")])

@@ -65,6 +65,13 @@ def test_gradients_given_exponentials(lead: tuple[int, ...]) -> None:
     ta.gradcheck(scores, [Tensor(x, requires_grad=True) for x in inputs], order=2)
 
 
+def test_the_largest_of_numbers() -> None:
+    v = np.array([1.6e38, -1.7e38, 1.0], np.float32)
+    query, keys = np.float32([[[0.5, 0.25, 0.0]]]), np.float32([[[0.25, 0.25, 1.0]]])
+    found = additive_scores(query, np.eye(3, dtype=np.float32), keys, v, key_exponentials(keys))
+    np.testing.assert_allclose(found, np.tanh(query + keys) @ v.astype(float)[:, None], rtol=1e-5)
+
+
 def test_a_sentence_does_not_depend_on_others_whose_keys_are_too_large() -> None:
     rng = np.random.default_rng(0)
     query, keys, v = rng.standard_normal((2, 5)), rng.standard_normal((2, 3, 5)), rng.standard_normal(5)

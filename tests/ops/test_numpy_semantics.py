@@ -265,6 +265,7 @@ FAULTS: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
     ("matmul", ValueError, "matmul: ", lambda: ta.Tensor(X) @ np.ones(5)),
     ("matmul of a number", ValueError, "matmul: ", lambda: ta.Tensor(X) @ 2.0),
     ("sum", np.exceptions.AxisError, "sum: axis 3 is out of bounds", lambda: ta.sum(ta.Tensor(X), axis=3)),
+    ("sum", TypeError, "sum: axis is True, expected integers", lambda: ta.sum(ta.Tensor(X), axis=True)),
     ("sum twice", ValueError, "repeated axis in `sum`", lambda: ta.sum(ta.Tensor(X), axis=(0, 0))),
     ("mean", np.exceptions.AxisError, "axis -4 is out of bounds", lambda: ta.Tensor(X).mean(axis=-4)),
     ("axis of another type", TypeError, "float", lambda: ta.sum(ta.Tensor(X), axis=1.0)),

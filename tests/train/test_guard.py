@@ -85,4 +85,25 @@ def test_memory_of_freed_arrays_is_kept() -> None:
     with workers(1):
         faults()
         assert faults() < outside / 10
+        with workers(1):
+            pass
+        faults()
+        assert faults() < outside / 10  # the block within has not ended it
     assert faults() > outside / 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library decides for itself")
+def test_arrays_of_medium_size_cost_no_more_afterwards() -> None:
+    """glibc learns to keep them; setting what it learned would end that."""
+    import resource
+
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(50):
+            np.ones(125_000)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    with workers(1):
+        pass
+    faults()
+    assert faults() < 50

@@ -67,6 +67,13 @@ class AnomalyError(FloatingPointError):
         self.site = site
         self.forward_site = forward_site
 
+    def __reduce__(self) -> Any:
+        """For copies, and for other processes."""
+        return type(self), (
+            str(self),
+            *(self.operation, self.phase, self.scope, self.site, self.forward_site),
+        )
+
 
 @contextmanager
 def detect_anomaly() -> Iterator[None]:

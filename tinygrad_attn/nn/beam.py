@@ -166,14 +166,14 @@ class Beams:
 
 def normalised(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The logits (rows, vocabulary) with PAD and BOS impossible, and log Σ exp of each row, in float64."""
-    if not np.max(logits, initial=-np.inf) < np.inf:
-        raise FloatingPointError(
-            "the decoder's logits hold NaN or infinity, so no word is the likeliest; look at the weights"
-        )
     x = logits.copy()
     x[:, PAD] = x[:, BOS] = -np.inf
     # numpy's max and sum along short rows take several times as long as argmax and a product.
     most = x[np.arange(len(x)), x.argmax(axis=1)]
+    if not (np.isfinite(most).all() and np.max(logits, initial=-np.inf) < np.inf):
+        raise FloatingPointError(
+            "the decoder's logits hold NaN or infinity, so no word is the likeliest; look at the weights"
+        )
     shifted = x - most[:, None]
     np.exp(shifted, out=shifted)
     total = np.matmul(shifted, np.ones(x.shape[1], x.dtype)).astype(np.float64)

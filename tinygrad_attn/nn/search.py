@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 LEAST_SENTENCES = 64
 """Fewer than these are not worth a worker's while."""
+
+MOST_LOG_WORTH = 600.0
+"""How large the logarithm of length^length_penalty may be, so that log-probabilities can be divided by it."""
 
 ROWS_AT_A_TIME = 1000
 """How many candidates are decoded at a time: enough for matrix products, few enough for the cache."""
@@ -70,6 +74,11 @@ def beam_search(
     check_sizes("beam_search", max_length=max_length, beam_size=beam_size)
     if not np.isfinite(length_penalty):
         raise ValueError(f"beam_search: length_penalty is {length_penalty}, expected a finite number")
+    if abs(length_penalty) * math.log(max_length) > MOST_LOG_WORTH:
+        raise ValueError(
+            f"beam_search: length_penalty is {length_penalty}, so large that {max_length} (max_length) to "
+            "its power is beyond floating numbers"
+        )
     settings = [int(max_length), int(beam_size), float(length_penalty)]
     return _shared(model, source, lengths, "beam_search", settings, _beam_search)
 

@@ -62,7 +62,7 @@ def stepping(model: Seq2Seq) -> Callable[[Memory, DecoderState], Steps]:
         and type(decoder.attention) is AdditiveAttention
         and decoder.query == "previous"
         and decoder.deep is None
-        and len(embedding.weight) >= len(decoder.output.weight)
+        and _fits(decoder, embedding)
         and not thread.mode.explicit
         and thread.mode.watcher is None
         and suits_kernel([parameter.data for parameter in parameters])
@@ -71,6 +71,21 @@ def stepping(model: Seq2Seq) -> Callable[[Memory, DecoderState], Steps]:
     if known:
         return lambda memory, state: PlainSteps(decoder, embedding.weight.data, memory, state)
     return lambda memory, state: ModuleSteps(model, memory, state)
+
+
+def _fits(decoder: Any, embedding: Any) -> bool:
+    """Whether the parts fit each other; where they do not, the decoder's own step says so."""
+    words, inner = embedding.weight.shape
+    (a, size), cell = decoder.attention.W_a.shape, decoder.cell
+    width = cell.input_size - inner
+    return bool(
+        decoder.embedding_size == inner
+        and cell.hidden_size == size == len(decoder.initial.weight)
+        and decoder.attention.U_a.shape == (a, width)
+        and decoder.attention.v_a.shape == (a,)
+        and decoder.output.weight.shape[1] == size + width + inner
+        and len(decoder.output.weight) <= words
+    )
 
 
 class ModuleSteps:

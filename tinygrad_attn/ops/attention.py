@@ -83,14 +83,14 @@ def _tanh_of_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _scores_asked_again(a: np.ndarray, keys: np.ndarray, v: np.ndarray, exp_keys: np.ndarray) -> np.ndarray:
-    """Σ v tanh(a_n + k_t) = Σ v - 2 Σ v / (1 + exp(2 a_n) exp(2 k_t)), (B, N, T), for a (B, N, A).
+    """Σ v tanh(a_n + k_t) = 2 (Σ v/2 - Σ v / (1 + exp(2 a_n) exp(2 k_t))), (B, N, T), for a (B, N, A).
 
     As in `_tanh_of_sums`, pairs that are too large are computed anew.
     """
     batch, count, size = a.shape
     by_query = a.swapaxes(0, 1)  # (N, B, A), so that a call goes along all sentences
     asks = _exp_of_double(by_query, np.empty(by_query.shape, a.dtype))
-    one, minus_two_v = constant(1, v.dtype), -2 * v
+    one, two, minus_v = constant(1, v.dtype), constant(2, v.dtype), np.negative(v)
     scores = np.empty((count, len(exp_keys), batch), v.dtype)
     # Sentences, and positions, in parts that stay near the processor.
     sentences = max(1, CACHED // max(1, count * size))
@@ -103,8 +103,9 @@ def _scores_asked_again(a: np.ndarray, keys: np.ndarray, v: np.ndarray, exp_keys
             pairs = asking * exp_keys[some, part]  # (N, positions, sentences, A)
             np.add(pairs, one, pairs)
             np.divide(one, pairs, pairs)
-            scores[:, some, part] = np.matmul(pairs.reshape(-1, size), minus_two_v).reshape(pairs.shape[:-1])
-    scores += np.add.reduce(v)
+            scores[:, some, part] = np.matmul(pairs.reshape(-1, size), minus_v).reshape(pairs.shape[:-1])
+    scores += np.add.reduce(v / two)
+    scores *= two
     scores = np.ascontiguousarray(scores.transpose(2, 0, 1))
     anew = np.isnan(scores)
     if anew.any():

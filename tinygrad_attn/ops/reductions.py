@@ -24,12 +24,15 @@ def normalized_axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
 
     Raises:
         ValueError: (numpy's AxisError) for an axis out of range or named twice.
+        TypeError: for one that is no integer.
     """
     if axis is None:
         return tuple(range(ndim))
     if type(axis) is int and -ndim <= axis < ndim:
         return (axis % ndim,)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    if any(isinstance(one, bool) for one in axes):
+        raise TypeError(f"{name}: axis is {axis}, expected integers")
     return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axes, ndim, name)))
 
 

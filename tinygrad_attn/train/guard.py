@@ -40,7 +40,14 @@ def workers(count: int | None = None) -> Iterator[int]:
         crew.close()
 
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
+_KEEPING = {-1: 2**30, -3: 2**30}
+"""Bytes from which freed memory goes back to the system at once: malloc.h's M_TRIM_THRESHOLD and
+M_MMAP_THRESHOLD."""
+
+_USUAL = {-1: 2**26, -3: 2**25}
+"""What glibc raises them to as a program uses large arrays; once they were set, it raises them no more."""
+
+_blocks_that_keep = 0
 
 
 @contextlib.contextmanager
@@ -49,6 +56,7 @@ def _kept_memory() -> Iterator[None]:
 
     Else it goes back to the system and comes again page by page, zeroed, which shows where decoding is timed.
     """
+    global _blocks_that_keep
     try:
         libc = ctypes.CDLL("libc.so.6") if sys.platform == "linux" else None
     except OSError:  # another C library
@@ -56,15 +64,17 @@ def _kept_memory() -> Iterator[None]:
     if libc is None:
         yield
         return
-    options = (_TRIM_THRESHOLD, _MMAP_THRESHOLD)
-    for option in options:
-        libc.mallopt(option, 2**30)
+    _blocks_that_keep += 1
+    for option, size in _KEEPING.items():
+        libc.mallopt(option, size)
     try:
         yield
     finally:
-        for option in options:
-            libc.mallopt(option, 2**17)  # what they begin with
-        libc.malloc_trim(0)
+        _blocks_that_keep -= 1
+        if not _blocks_that_keep:
+            for option, size in _USUAL.items():
+                libc.mallopt(option, size)
+            libc.malloc_trim(0)
 
 
 _QUOTA = "/sys/fs/cgroup/cpu.max"
