@@ -340,6 +340,28 @@ def test_wrong_settings_are_named(call: Any, error: type[Exception], message: st
         call(make())
 
 
+def result_or_message(search: Any) -> Decoded | str:
+    try:
+        result: Decoded = search(sentences(), LENGTHS, 5)
+    except FloatingPointError as error:
+        return str(error)
+    return result
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e308])
+def test_weights_that_are_not_finite_give_one_error_or_none(value: float) -> None:
+    """No warning, which would be an error here: `FloatingPointError`, or, where it does no harm, a result."""
+    for name, _ in make().named_parameters():
+        model = make()
+        dict(model.named_parameters())[name].data.flat[-1] = value
+        for search in (model.greedy, model.beam_search):
+            found = result_or_message(search)
+            if isinstance(found, str):
+                assert "so no word is the likeliest; look at the weights" in found
+            else:
+                assert np.isfinite(found.log_probabilities).all()
+
+
 def test_no_word_that_is_possible() -> None:
     model = make()
     model.decoder.output.bias.data[2:] = -np.inf

@@ -86,7 +86,8 @@ def beam_search(
 def _beam_search(
     model: Seq2Seq, source: Any, lengths: Any, max_length: int, beam_size: int, length_penalty: float
 ) -> Decoded:
-    with no_grad():
+    # Weights that are not finite show in the logits; numpy need not warn on the way there.
+    with no_grad(), np.errstate(over="ignore", invalid="ignore"):
         encoding = model.encode(source, lengths)
         memory, state = model.decoder.memory(encoding), model.decoder.initial_state(encoding)
         (batch, length), size = memory.annotations.shape[:2], max(1, ROWS_AT_A_TIME // beam_size)
