@@ -8,16 +8,16 @@ the rounds of the ratio within a round.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from measuring import rounds_asked
 
 from tinygrad_attn.bench import SIZES
 from tinygrad_attn.bench.step import training_step
@@ -70,13 +70,7 @@ def ratio(size: str, others: int, rounds: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=15)
-    rounds = parser.parse_args().rounds
-    if any(name in os.environ for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")):
-        raise SystemExit("unset OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE: they hold BLAS back")
+    rounds = rounds_asked(__doc__)
     rows = [{"others": others, **{size: ratio(size, others, rounds) for size in SIZES}} for others in OTHERS]
     write_atomically(PATH, json.dumps(rows, indent=1) + "\n")
     for row in rows:

@@ -8,10 +8,8 @@ figure is the median over the rounds of the ratio within a round. Nothing else s
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from measuring import rounds_asked
 
 import tinygrad_attn as ta
 from tinygrad_attn.bench import SIZES
@@ -133,13 +132,7 @@ def measure(size: str, rounds: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=15)
-    rounds = parser.parse_args().rounds
-    if any(name in os.environ for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")):
-        raise SystemExit("unset OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE: they hold BLAS back")
+    rounds = rounds_asked(__doc__)
     table: dict[str, dict[str, float]] = {name: {} for name in IDEAS}
     for size in SIZES:
         found = measure(size, rounds)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad_attn import nn, optim
 from tinygrad_attn.engine import Fused, Primitive, Product, Tensor, explicit, fused, grad, no_grad, scope
 from tinygrad_attn.nn.query_key_value import attention
-from tinygrad_attn.ops import *  # noqa: F403
+from tinygrad_attn.ops import *  # noqa: F403 - all that `ops.__all__` lists, and so named once
 from tinygrad_attn.ops import __all__ as _operations
 from tinygrad_attn.tokens import BOS, EOS, PAD, UNK
 

@@ -65,11 +65,12 @@ def _rule_is_right(node: Tensor, slot: int, rng: np.random.Generator) -> bool:
 def _compared(node: Tensor, slot: int, x: np.ndarray, rng: np.random.Generator) -> bool | None:
     """Whether the rule agrees with the forward function at `x`; None if that cannot be told."""
     direction = _signed(x.shape, rng)
-    inputs = list(node._arrays)
+    inputs, primitive = list(node._arrays), node._primitive
+    assert primitive is not None
 
     def run(value: Any) -> Any:
         inputs[slot] = value
-        return node._primitive(*inputs, **node._static)  # type: ignore[misc]
+        return primitive(*inputs, **node._static)
 
     tensor = leaf(x)
     tensor.requires_grad = True

@@ -8,6 +8,7 @@ on plain arrays, with complex steps on complex ones.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,19 +19,19 @@ from tinygrad_attn.engine import Primitive, Tensor, grad
 from tinygrad_attn.engine.tensor import leaf
 
 
-class Objective:
+class Objective(ABC):
     """A scalar function of named arrays, a weighted sum, that knows its own gradient, right or wrong."""
 
     names: list[str]
     arrays: list[np.ndarray]
 
+    @abstractmethod
     def parts(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What is summed at `arrays`, real or complex, followed by the weights of each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gradient(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The gradient by the rules under test, an array of its own for each of `arrays`."""
-        raise NotImplementedError
 
     def ignores_upstream(self, which: int) -> bool:
         """Whether the gradient for array number `which` stays the same when the upstream gradients change."""

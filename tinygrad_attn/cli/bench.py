@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tinygrad_attn.cli.parser import OK
@@ -46,13 +46,12 @@ def _run(arguments: argparse.Namespace) -> int:
         return OK
     for name in sizes:
         size = bench.SIZES[name]
-        measure: Mapping[str, Callable[[], Any]] = {
-            "step": lambda: bench.step(name, size, arguments.seconds, arguments.workers),  # noqa: B023
-            "decode": lambda: bench.decode(name, size, arguments.seconds, arguments.workers),  # noqa: B023
-            "memory": lambda: bench.memory(name, size, arguments.workers),  # noqa: B023
-        }
-        found = measure[arguments.what]()
-        rows += found if isinstance(found, list) else [found]
+        if arguments.what == "step":
+            rows.append(bench.step(name, size, arguments.seconds, arguments.workers))
+        elif arguments.what == "decode":
+            rows += bench.decode(name, size, arguments.seconds, arguments.workers)
+        else:
+            rows.append(bench.memory(name, size, arguments.workers))
     _show(rows, arguments.json)
     return OK
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -65,8 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _never_fail_to_encode() -> None:
     """A character that the terminal does not have is written as an escape, and not an error."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, ValueError):  # a stream that tests or notebooks put there
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):  # and not one that tests or notebooks put there
+            with contextlib.suppress(ValueError):  # it is closed, or detached
+                stream.reconfigure(errors="backslashreplace")
 
 
 def _discard_output() -> None:

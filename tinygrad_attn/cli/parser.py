@@ -13,11 +13,11 @@ OK, CHECK_FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, takes no abbreviations and keeps the layout of texts."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Any) -> None:
         super().__init__(
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            **settings,  # type: ignore[arg-type]
+            **settings,
         )
         self._mixing = False
 

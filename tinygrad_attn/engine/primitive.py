@@ -86,7 +86,7 @@ class Primitive:
                 raise
             raise named from error
         if plain:
-            return value  # type: ignore[no-any-return]
+            return value  # type: ignore[no-any-return] # an array, for those who gave arrays alone
         return _record(self, inputs, arrays, static, value, None, tracked)
 
 
@@ -124,7 +124,7 @@ class Fused(Primitive):
                 arrays.append(x)
         if thread.mode.explicit or not suits_kernel(arrays):
             with scope(self.name):
-                return self.definition(*inputs, **static)  # type: ignore[no-any-return]
+                return self.definition(*inputs, **static)  # type: ignore[no-any-return] # as `value`
         try:
             value, saved = self.run(arrays, static)
         except (ValueError, TypeError, IndexError) as error:
@@ -133,7 +133,7 @@ class Fused(Primitive):
                 raise
             raise named from error
         if plain:
-            return value  # type: ignore[no-any-return]
+            return value  # type: ignore[no-any-return] # an array, for those who gave arrays alone
         return _record(self, inputs, arrays, static, value, saved, tracked)
 
     def run(self, arrays: Sequence[Any], static: dict[str, Any]) -> tuple[Any, Any]:
