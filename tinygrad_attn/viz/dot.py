@@ -164,7 +164,7 @@ def legend(nodes: Sequence[Node], title: str, notices: Sequence[str], traced: bo
         rows.append(
             _strip(
                 [
-                    "<td>gradient, root mean square: small</td>",
+                    "<td>gradient, root mean square: small&#160;&#160;&#160;</td>",
                     shades,
                     "<td>large, a factor of ten each;  along a line: its width, and the amount</td>",
                 ]

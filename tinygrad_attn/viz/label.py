@@ -96,7 +96,7 @@ def node_label(node: Node, scale: Scale, mark: str) -> str:
 
 
 def _heading(node: Node, colour: str) -> str:
-    name = "<br/>".join(map(escape, name_lines(node.name))) if node.name else ""
+    name = "<br/>".join(_with_room(name_lines(node.name))) if node.name else ""
     parts = [f"<b>{name}</b>"] if name else []
     shape = f'<font color="{FAINT}" point-size="9">({shape_text(node.shape)})</font>' if node.shape else ""
     if name and shape:
@@ -106,9 +106,10 @@ def _heading(node: Node, colour: str) -> str:
         made = escape(one_line(node.operation)) + (f" {escape(node.settings)}" if node.settings else "")
         if on_the_way:
             made = f"{escape(_short(on_the_way))} → {made}"
-        parts.append(f'<font color="#3e4c59" point-size="9">{made}</font>')
+        parts.append(f'<font color="#3e4c59" point-size="9">{made}{_room(made)}</font>')
     elif node.value is None:
-        parts.append(f'<font color="#3e4c59" point-size="9">{escape(_contents(node))}</font>')
+        contents = _contents(node)
+        parts.append(f'<font color="#3e4c59" point-size="9">{escape(contents)}{_room(contents)}</font>')
     elif not name:
         parts.append(f'<font color="#3e4c59" point-size="9">{node.kind}</font>')
     if shape and not name:
@@ -182,7 +183,7 @@ def norms_text(gradients: Sequence[np.ndarray]) -> str:
 
 
 def _row(mark: str, lines: Sequence[str], colour: str, alarm: bool, literal: bool = False) -> str:
-    text = "<br/>".join(map(escape, lines))
+    text = "<br/>".join(_with_room(lines))
     if alarm:
         text = f'<font color="{ALARM}"><b>{text}</b></font>'
     mark = mark if literal else escape(one_line(mark))
@@ -191,6 +192,17 @@ def _row(mark: str, lines: Sequence[str], colour: str, alarm: bool, literal: boo
         f'<tr><td align="right" valign="top" bgcolor="{colour}">{mark}</td>'
         f'<td align="left" balign="left" bgcolor="{colour}">{text}</td></tr>'
     )
+
+
+def _with_room(lines: Sequence[str]) -> list[str]:
+    """Lines for a cell, escaped, with room after the longest."""
+    longest = max(lines, key=len)
+    return [escape(line) + (_room(line) if line is longest else "") for line in lines]
+
+
+def _room(text: str) -> str:
+    """Spaces after a text: the reader's font may be a tenth wider than the one that Graphviz measured."""
+    return "&#160;" * math.ceil(len(text) / 4)
 
 
 def amount_text(g: np.ndarray) -> str:
