@@ -26,8 +26,8 @@ from tinygrad_attn.nn.copies import describe
 from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, Memory
 from tinygrad_attn.ops import softmax
 from tinygrad_attn.ops.attention import additive_scores, key_exponentials, weighted_sum
-from tinygrad_attn.ops.buffers import Buffers, inner_bias, input_weight, weight_forward
-from tinygrad_attn.ops.steps import STEPS, Gates
+from tinygrad_attn.ops.buffers import Buffers, forward_products, input_weight
+from tinygrad_attn.ops.steps import STEPS
 
 if TYPE_CHECKING:
     from tinygrad_attn.nn.seq2seq import Seq2Seq
@@ -126,7 +126,7 @@ class ModuleSteps:
 class PlainSteps:
     """The steps of Bahdanau's decoder with additive scores and a linear output.
 
-    `AttentionDecoder.step` defines what they compute. Each candidate has a row [s ; c ; E y ; 1], of which
+    `AttentionDecoder.step` defines what they compute. Each candidate has a row [s ; 1 ; c ; E y], of which
     the cell reads all but s, and the output layer the whole.
     """
 
@@ -139,13 +139,13 @@ class PlainSteps:
         self._size, self._inner, self._width = w_hh.shape[1], table.shape[1], w_ih.shape[1] - table.shape[1]
         self._table, self._w_a, self._v_a = table, attention.W_a.data, attention.v_a.data
         entering = np.concatenate([w_ih[:, self._inner :], w_ih[:, : self._inner]], axis=1)
-        self._enters = input_weight(self._step, entering, b_ih, self._b_hh)  # (G, V + E + 1, H)
-        self._recurs = weight_forward(self._step, w_hh)
+        enters = input_weight(self._step, entering, b_ih, self._b_hh)
+        enters = enters.reshape(self._step.gates, self._size, -1).swapaxes(1, 2)
+        self._enters = np.ascontiguousarray(enters)  # (G, 1 + V + E, H)
+        self._recurs = forward_products(self._step, w_hh, rows=True)
         output = decoder.output
-        self._leaves = np.zeros((output.weight.shape[1] + 1, len(output.weight)), w_hh.dtype)
-        self._leaves[:-1] = output.weight.data.T
-        if output.bias is not None:
-            self._leaves[-1] = output.bias.data
+        bias = 0 if output.bias is None else output.bias.data
+        self._leaves = np.insert(output.weight.data.T, self._size, bias, axis=0)
         self._annotations, self._keys = memory.annotations.data, memory.projected.data
         self._mask = memory.mask
         self._exponentials = key_exponentials(self._keys)
@@ -154,18 +154,18 @@ class PlainSteps:
         self._buffers.start(*(part.data for part in cell))
 
     def _make_room(self, rows: int) -> None:
-        dtype = self._recurs.dtype
-        self._buffers = Buffers(self._step, 1, (), rows, self._size, dtype)
+        dtype = self._enters.dtype
+        self._buffers = Buffers(self._step, 1, rows, self._size, dtype, rows=True)
+        self._buffers.set_bias(self._b_hh)
         used = self._size + self._width + self._inner + 1
         # Products of a part of the columns are quicker where rows begin at the bounds of cache lines.
         self._rows = np.empty((rows, used + -used % 16), dtype)[:, :used]
-        self._rows[:, -1] = 1
-        self._gates = Gates.of(np.empty((self._step.gates, rows, self._size), dtype))
-        self._bias = inner_bias(self._step, rows, self._b_hh)
+        self._rows[:, self._size] = 1
 
     def take(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As Steps.take."""
         (before, after), size, rows = self._buffers.state, self._size, self._rows
+        entered = 1 + size + self._width
         query, mask, batch = before[0], self._mask, len(self._annotations)
         if len(words) > batch:
             query = query.reshape(batch, len(words) // batch, size)
@@ -173,11 +173,10 @@ class PlainSteps:
         scores = additive_scores(query, self._w_a, self._keys, self._v_a, self._exponentials)
         weights = softmax(scores, mask=mask)
         context = np.asarray(weighted_sum(weights, self._annotations))
-        rows[:, size : size + self._width] = context.reshape(len(words), self._width)
-        rows[:, size + self._width : -1] = self._table[words]
-        np.matmul(rows[:, size:], self._enters, self._gates.whole)
-        kept, scratch = self._buffers.kept_at[0], self._buffers.scratch
-        self._step.forward(self._gates, before, self._recurs, self._bias, after, kept, scratch)
+        rows[:, 1 + size : entered] = context.reshape(len(words), self._width)
+        rows[:, entered:] = self._table[words]
+        np.matmul(rows[:, size:], self._enters, self._buffers.shares[0])
+        self._buffers.step_on(0, self._recurs)
         rows[:, :size] = after[0]
         return np.matmul(rows, self._leaves), np.asarray(weights).reshape(len(words), self._keys.shape[1])
 

@@ -36,21 +36,22 @@ def constant(value: float, dtype: Any) -> np.ndarray:
 
 def sigmoid_of(x: np.ndarray, out: np.ndarray) -> None:
     """out = σ(x) = 1 / (1 + exp(-x)); `out` may be `x`."""
-    one = constant(1, x.dtype)
     multiply(x, constant(-1, x.dtype), out)  # numpy 2.4's negative errs on float32 with a stride of four
-    with np.errstate(over="ignore"):  # exp may be infinite, and σ is zero then
-        exp(out, out)
-    add(out, one, out)
-    divide(one, out, out)
+    with np.errstate(over="ignore"):
+        sigmoid_of_minus_(out)
 
 
-def sigmoid_(x: np.ndarray) -> None:
-    """σ(x), in place."""
-    sigmoid_of(x, x)
+def sigmoid_of_minus_(x: np.ndarray) -> None:
+    """σ(-x) = 1 / (1 + exp(x)), in place. exp may be infinite, and σ is zero then: no reason for a warning,
+    which is the caller's to turn off, as that takes longer than a call on a small array."""
+    one = constant(1, x.dtype)
+    exp(x, x)
+    add(x, one, x)
+    divide(one, x, x)
 
 
 def tanh_(x: np.ndarray) -> None:
-    """tanh x, in place."""
+    """tanh x, in place, for a contiguous array; exp may overflow, as in `sigmoid_of_minus_`."""
     if x.size < LARGE:
         tanh(x, x)
     else:
@@ -59,16 +60,16 @@ def tanh_(x: np.ndarray) -> None:
 
 
 def tanh_of_half_(x: np.ndarray) -> None:
-    """tanh(x/2) = 1 - 2 / (1 + exp(x)), in place, for a contiguous array."""
+    """tanh(x/2) = 1 - 2 / (1 + exp(x)), in place, for a contiguous array; exp may overflow, and tanh is 1
+    then."""
     one, minus_two = constant(1, x.dtype), constant(-2, x.dtype)
     entries = x.reshape(-1)
-    with np.errstate(over="ignore"):  # exp may be infinite, and tanh is 1 then
-        for start in range(0, len(entries), CACHED):
-            part = entries[start : start + CACHED]
-            exp(part, part)
-            add(part, one, part)
-            divide(minus_two, part, part)
-            add(part, one, part)
+    for start in range(0, len(entries), CACHED):
+        part = entries[start : start + CACHED]
+        exp(part, part)
+        add(part, one, part)
+        divide(minus_two, part, part)
+        add(part, one, part)
 
 
 def tanh_of_sum(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:

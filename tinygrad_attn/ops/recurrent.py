@@ -14,14 +14,13 @@ from tinygrad_attn.ops import steps
 from tinygrad_attn.ops.buffers import (
     Buffers,
     Gradients,
-    by_gate,
-    inner_bias,
+    backward_products,
+    forward_products,
     input_weight,
     inputs_with_ones,
-    weight_backward,
-    weight_forward,
+    rows_of,
 )
-from tinygrad_attn.ops.curves import sigmoid_, sigmoid_backward, tanh_backward
+from tinygrad_attn.ops.curves import sigmoid_backward, sigmoid_of, tanh_backward
 from tinygrad_attn.ops.elementwise import sigmoid, tanh
 from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.shapes import split
@@ -87,24 +86,24 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
     """The fused operation of a cell whose state is h alone: one step of the recurrence."""
 
     def kernel(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
-        inputs = inputs_with_ones(1, len(x), x.shape[1], x.dtype)
-        inputs[0, :, :-1] = x
-        gates = np.matmul(inputs[0], input_weight(step, w_ih, b_ih, b_hh))
-        buffers = Buffers(step, 1, (), len(h), h.shape[1], h.dtype)
-        buffers.start(h)
-        before, after = buffers.state
-        w, b = weight_forward(step, w_hh), inner_bias(step, len(x), b_hh)
-        step.forward(steps.Gates.of(gates), before, w, b, after, buffers.kept_at[0], buffers.scratch)
-        return after[0], (inputs, buffers)
+        buffers = Buffers(step, 1, len(h), h.shape[1], h.dtype)
+        buffers.start(h.T)
+        buffers.set_bias(b_hh)
+        inputs = inputs_with_ones(1, len(x), x.shape[1], x.dtype)[0]
+        inputs[:, 1:] = x
+        np.matmul(input_weight(step, w_ih, b_ih, b_hh), inputs.T, buffers.shares[0])
+        with np.errstate(over="ignore"):
+            buffers.step_on(0, forward_products(step, w_hh))
+        return rows_of(buffers.states[0])[1], buffers
 
     def kernel_vjp(
         g: Any, y: Any, x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, saved: Any
     ) -> Any:
-        inputs, buffers = saved
-        grads = Gradients(buffers)
-        grads.step_back(0, g, weight_backward(step, w_hh))
-        to_x = np.add.reduce(np.matmul(grads.dx_at[0], by_gate(w_ih, step)), axis=0)
-        return (to_x, grads.carried[0], *grads.of_direction((), inputs[0]))
+        grads = Gradients(saved)
+        grads.start()
+        grads.step_back(0, g.T, backward_products(step, w_hh))
+        to_x = np.matmul(grads.gates.to_input.T, w_ih)
+        return (to_x, np.ascontiguousarray(grads.carried[0].T), *grads.of_weights(x, h))
 
     return fused(definition, kernel, kernel_vjp, name=name)
 
@@ -112,7 +111,7 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
 def _lstm_memory_kernel(gates: np.ndarray, c: np.ndarray) -> tuple[Any, Any]:
     a = gates.T.copy()  # (4H, B), each gate a block
     size = c.shape[-1]
-    sigmoid_(a[: 2 * size])
+    sigmoid_of(a[: 2 * size], a[: 2 * size])
     np.tanh(a[2 * size : 3 * size], out=a[2 * size : 3 * size])
     new = a[size : 2 * size] * c.T
     new += a[:size] * a[2 * size : 3 * size]
@@ -135,7 +134,7 @@ def _lstm_memory_vjp(
 def _lstm_hidden_kernel(gates: np.ndarray, memory: np.ndarray) -> tuple[Any, Any]:
     size = memory.shape[-1]
     o = gates[:, 3 * size :].T.copy()
-    sigmoid_(o)
+    sigmoid_of(o, o)
     squashed = np.tanh(memory.T)
     return (o * squashed).T, (o, squashed)
 

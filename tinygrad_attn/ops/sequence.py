@@ -1,8 +1,8 @@
 """The bidirectional encoder's recurrence over whole sequences: one fused operation, whose definition shows
 each step.
 
-The kernel runs both directions side by side: iteration k is position k for the forward cell and T-1-k for the
-backward cell. The share of the input in all steps is one product, and so is each weight's gradient.
+The kernel runs one direction after the other, which is quicker than both side by side: their blocks would lie
+apart, and each weight is one product with its state. So is each weight's gradient, for all steps.
 """
 
 from __future__ import annotations
@@ -16,18 +16,16 @@ from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.ops.buffers import (
     Buffers,
     Gradients,
-    by_gate,
-    inner_bias,
+    backward_products,
+    forward_products,
     input_weight,
     inputs_with_ones,
-    weight_backward,
-    weight_forward,
 )
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.spaces import bytes_of, pool
-from tinygrad_attn.ops.steps import STEPS, Gates, Step
+from tinygrad_attn.ops.steps import STEPS, Products, Step
 
 
 def step_of(cell: str, x: Any, state: tuple[Any, ...], weights: Sequence[Any]) -> tuple[Any, ...]:
@@ -72,17 +70,22 @@ def bidirectional_definition(x: Any, mask: np.ndarray, *weights: Any, cell: str)
 
 
 class _Space:
-    """The arrays of the kernel, both directions beside each other."""
+    """The arrays of the kernel, for each direction."""
 
     def __init__(self, step: type[Step], length: int, batch: int, width: int, size: int, dtype: Any) -> None:
-        self.inputs = np.stack([inputs_with_ones(length, batch, width, dtype)] * 2)  # (2, T, B, I + 1)
-        self.gates = np.empty((step.gates, 2, length, batch, size), dtype)
-        self.buffers = Buffers(step, length, (2,), batch, size, dtype)
-        self.gradients = Gradients(self.buffers)
-        self.upstream = np.empty((length, 2, batch, size), dtype)
-        self.gates_at = [Gates.of(self.gates[:, :, t]) for t in range(length)]
-        self.nbytes = bytes_of(self.inputs, self.gates, self.upstream)
-        self.nbytes += self.buffers.nbytes + self.gradients.nbytes
+        self.inputs = [inputs_with_ones(length, batch, width, dtype) for _ in range(2)]
+        self.buffers = [Buffers(step, length, batch, size, dtype) for _ in range(2)]
+        self.gradients = [Gradients(buffers) for buffers in self.buffers]
+        self.rows = [np.empty((length + 1, batch, size), dtype) for _ in range(2)]  # the states
+        self.arriving = np.empty((length, batch, size), dtype)
+        self.upstream = np.empty((length, size, batch), dtype)
+        self.nbytes = bytes_of(*self.inputs, *self.rows, self.arriving, self.upstream)
+        self.nbytes += sum(buffers.nbytes for buffers in self.buffers)
+        self.nbytes += sum(gradients.nbytes for gradients in self.gradients)
+
+
+_ORDERS = (slice(None), slice(None, None, -1))
+"""Of the source positions, in each direction."""
 
 
 def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) -> tuple[Any, Any]:
@@ -90,80 +93,70 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
     batch, length, width = x.shape
     size = weights[1].shape[1]
     loan = pool.borrow(_Space, step, length, batch, width, size, x.dtype)
-    space, held = loan.space, _held(mask)
-    if held is not None:
+    space, padded = loan.space, None if mask.all() else ~mask.T  # (T, B)
+    if padded is not None:
         x = np.where(mask[:, :, None], x, 0)
-    inputs, buffers = space.inputs, space.buffers
-    inputs[0, :, :, :-1] = x.swapaxes(0, 1)
-    inputs[1, :, :, :-1] = inputs[0, ::-1, :, :-1]
-    for direction in range(2):
-        w_ih, _, b_ih, b_hh = weights[4 * direction : 4 * direction + 4]
-        np.matmul(
-            inputs[direction].reshape(length * batch, width + 1),
-            input_weight(step, w_ih, b_ih, b_hh),
-            out=space.gates[:, direction].reshape(step.gates, length * batch, size),
-        )
-    w = weight_forward(step, weights[1], weights[5])
-    b = inner_bias(step, batch, weights[3], weights[7])
-    buffers.start()
-    state = buffers.state
-    for k, gates in enumerate(space.gates_at):
-        step.forward(gates, state[k], w, b, state[k + 1], buffers.kept_at[k], buffers.scratch)
-        if held is not None:
-            for after, before in zip(state[k + 1], state[k], strict=True):
-                np.copyto(after, before, where=held[k])
     annotations = np.empty((batch, length, 2 * size), x.dtype)
-    hidden = buffers.states[0][1:]  # (T, 2, B, H)
-    annotations[:, :, :size] = hidden[:, 0].swapaxes(0, 1)
-    annotations[:, :, size:] = hidden[::-1, 1].swapaxes(0, 1)
-    if held is not None:
+    for direction, order in enumerate(_ORDERS):
+        w_ih, w_hh, b_ih, b_hh = weights[4 * direction : 4 * direction + 4]
+        inputs, buffers, rows = space.inputs[direction], space.buffers[direction], space.rows[direction]
+        inputs[:, :, 1:] = x.swapaxes(0, 1)[order]
+        np.matmul(input_weight(step, w_ih, b_ih, b_hh), inputs.swapaxes(1, 2), buffers.shares)
+        w = forward_products(step, w_hh)
+        buffers.start()
+        buffers.set_bias(b_hh)
+        held = None if padded is None else padded[order]
+        with np.errstate(over="ignore"):
+            for t in range(length):
+                buffers.step_on(t, w)
+                if held is not None:  # past a sequence's end its state stays
+                    for after, before in zip(buffers.state[t + 1], buffers.state[t], strict=True):
+                        np.copyto(after, before, where=held[t])
+        np.copyto(rows, buffers.states[0].swapaxes(1, 2))
+        annotations[:, :, direction * size : (direction + 1) * size] = rows[1:].swapaxes(0, 1)[:, order]
+    if padded is not None:
         annotations[~mask] = 0
-    return annotations, (loan, held)
-
-
-def _held(mask: np.ndarray) -> np.ndarray | None:
-    """Where the state is held, (T, 2, B, 1): for each iteration and direction; None if nowhere."""
-    if mask.all():
-        return None
-    padded = ~mask.T
-    return np.stack([padded, padded[::-1]], axis=1)[..., None]
+    return annotations, (loan, padded)
 
 
 def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str) -> Any:
     step = STEPS[cell]
-    loan, held = saved
+    loan, padded = saved
     space: _Space = loan.space
     batch, length, width = x.shape
     size = weights[1].shape[1]
-    upstream, grads = space.upstream, space.gradients
-    upstream[:, 0] = g[:, :, :size].swapaxes(0, 1)
-    upstream[:, 1] = g[:, ::-1, size:].swapaxes(0, 1)
-    if held is not None:
-        np.copyto(upstream, 0, where=held)
-    w = weight_backward(step, weights[1], weights[5])
-    grads.start()
-    for k in reversed(range(length)):
-        grads.arrive(upstream[k])
-        if held is None:
-            grads.leave(k, w)
-            continue
-        # Past a sequence's end the gradient goes by the step, to the state that was held.
-        passing = [np.where(held[k], part, 0) for part in grads.arriving]
-        for part in grads.arriving:
-            np.copyto(part, 0, where=held[k])
-        grads.leave(k, w)
-        for part, passed in zip(grads.carried, passing, strict=True):
-            part += passed
-    dx = grads.dx
     gradients: list[Any] = []
-    to_inputs: Any = 0
-    for direction, order in enumerate((slice(None), slice(None, None, -1))):
-        gradients += grads.of_direction(direction, space.inputs[direction].reshape(length * batch, width + 1))
-        rows = dx[:, direction].reshape(step.gates, length * batch, size)
-        shares = np.matmul(rows, by_gate(weights[4 * direction], step))
-        to_inputs = to_inputs + np.add.reduce(shares, axis=0).reshape(length, batch, width)[order]
-    to_x = to_inputs.swapaxes(0, 1)
-    return (to_x if held is None else np.where(mask[:, :, None], to_x, 0), None, *gradients)
+    to_x: Any = 0
+    for direction, order in enumerate(_ORDERS):
+        w_ih, w_hh = weights[4 * direction : 4 * direction + 2]
+        upstream, grads = space.upstream, space.gradients[direction]
+        # By way of rows beside each other: straight from rows far apart it takes two or three times as long.
+        np.copyto(space.arriving, g[:, order, direction * size : (direction + 1) * size].swapaxes(0, 1))
+        np.copyto(upstream, space.arriving.swapaxes(1, 2))
+        held = None if padded is None else padded[order]
+        w = backward_products(step, w_hh)
+        grads.start()
+        for t in reversed(range(length)):
+            if held is None:
+                grads.step_back(t, upstream[t], w)
+            else:
+                _back_past_pads(grads, t, upstream[t], held[t], w)
+        inputs = space.inputs[direction].reshape(length * batch, 1 + width)[:, 1:]
+        gradients += grads.of_weights(inputs, space.rows[direction][:-1].reshape(length * batch, size))
+        to_inputs = np.matmul(grads.all.to_input.T, w_ih).reshape(length, batch, width)
+        to_x = to_x + to_inputs[order].swapaxes(0, 1)
+    return (to_x if padded is None else np.where(mask[:, :, None], to_x, 0), None, *gradients)
+
+
+def _back_past_pads(grads: Gradients, t: int, upstream: np.ndarray, held: np.ndarray, w: Products) -> None:
+    """Past a sequence's end, where its state was held, (B,), the gradient goes by the step; none enters."""
+    grads.arrive(np.where(held, 0, upstream))
+    passing = [np.where(held, part, 0) for part in grads.arriving]
+    for part in grads.arriving:
+        np.copyto(part, 0, where=held)
+    grads.leave(t, w)
+    for part, passed in zip(grads.carried, passing, strict=True):
+        part += passed
 
 
 bidirectional = fused(bidirectional_definition, _kernel, _vjp, name="bidirectional")

@@ -1,52 +1,77 @@
 """One step of each recurrent cell on plain arrays, forward and backward: the inner loops of the kernels.
 
-Each gate is one contiguous block, and so is all that a forward step writes: (G, B, H), gates in PyTorch's
-order, or (G, D, B, H) with D directions side by side. For numpy that is one flat loop, where one over strided
-blocks costs small arrays more. Everything is written into arrays that the caller gives, made once for all
-steps by `buffers.Buffers`. Biases are part of `x`, the input's share of the gates, but for the one that a
-GRU's reset gate scales.
+A sentence is a column: a state is (H, B), and each gate is such a block, one below the other, in PyTorch's
+order. So all gates are one product with the state, all their gradients one product back, and every block is
+contiguous, which for numpy is one flat loop. The input's share of the gates comes negated, as σ(a) =
+1 / (1 + exp(-a)); where a step then has -tanh(a), it goes on with that. Biases are part of that share, but
+for the one that a GRU's reset gate scales.
+
+The forward steps also serve blocks (B, H), a sentence a row, where states are picked row by row.
+
+Everything is written into arrays that the caller gives, made once for all steps by `buffers`. Exponentials
+may overflow, where σ is zero: numpy's warning of it is the caller's to turn off.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tinygrad_attn.ops.curves import constant, sigmoid_, sigmoid_backward, tanh_, tanh_backward
+from tinygrad_attn.ops.curves import constant, sigmoid_backward, sigmoid_of_minus_, tanh_, tanh_backward
 
 Arrays = tuple[np.ndarray, ...]
+Times = Callable[[np.ndarray, np.ndarray], Any]
+"""`times(x, out)`: out = a weight times x."""
 
-add, matmul, multiply, subtract = np.add, np.matmul, np.multiply, np.subtract
+add, multiply, subtract = np.add, np.multiply, np.subtract
+
+
+class Products(NamedTuple):
+    """The products with the recurrent weight, forward or back."""
+
+    gates: Times  # of all gates, but for the last of a cell with `outer`
+    outer: Times | None = None  # of that
 
 
 class Gates(NamedTuple):
-    """An array of one block a gate, and views of it made once."""
+    """The blocks of all gates, and views of them made once."""
 
-    whole: np.ndarray  # (G, ..., B, H)
-    first: np.ndarray  # all but the last gate
-    last: np.ndarray
+    whole: np.ndarray  # (G·H, B), or (G, B, H) of sentences in rows
+    first: np.ndarray  # the first two blocks, of the same form
     each: Arrays
 
     @classmethod
-    def of(cls, whole: np.ndarray) -> Gates:
+    def of(cls, whole: np.ndarray, count: int) -> Gates:
         """The array with its views."""
-        return cls(whole, whole[:-1], whole[-1], tuple(whole))
+        size = len(whole) // count
+        blocks = whole if whole.ndim == 3 else whole.reshape(count, size, whole.shape[1])
+        return cls(whole, whole[: 2 * size], tuple(blocks))
 
 
-class Scratch(NamedTuple):
-    """Arrays that the steps use in between."""
+class GateGradients(NamedTuple):
+    """The gradients for all gates, and views of them made once.
 
-    gates: Gates  # one block for each gate
-    a: np.ndarray  # (..., B, H)
-    b: np.ndarray
+    Where a gate's recurrent share has a gradient of its own (`Step.inner`), that block is the first.
+    """
 
+    whole: np.ndarray
+    to_state: np.ndarray  # of the recurrent shares, but for the last of a cell with `outer`
+    to_input: np.ndarray  # (G·H, B)
+    each: Arrays
 
-def _sum(parts: Arrays, out: np.ndarray) -> None:
-    """out = Σ parts, which are at least two."""
-    add(parts[0], parts[1], out)
-    for part in parts[2:]:
-        add(out, part, out)
+    @classmethod
+    def of(cls, whole: np.ndarray, step: type[Step]) -> GateGradients:
+        """The array with its views."""
+        units = step.gates + step.inner
+        size = len(whole) // units
+        return cls(
+            whole,
+            whole[: (step.gates - step.outer) * size],
+            whole[size:] if step.inner else whole,
+            tuple(whole.reshape(units, size, whole.shape[1])),
+        )
 
 
 class Step:
@@ -54,26 +79,24 @@ class Step:
 
     Attributes:
         gates: G.
-        states: how many arrays (B, H) the state has; the first is h.
-        kept: the arrays that the backward step needs, each by its number of blocks (B, H). The steps are
-            given each array, followed by its blocks if there are several.
+        states: how many arrays (H, B) the state has; the first is h.
+        kept: how many blocks the backward step needs, besides the gates.
         inner: whether the last gate's recurrent share has a bias of its own, and so a gradient of its own.
-        outer: whether the last gate's recurrent product is taken of something else than h.
+        outer: whether the last gate's recurrent product is taken of the last kept block, instead of h.
     """
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
-    kept: ClassVar[tuple[int, ...]] = ()
+    kept: ClassVar[int] = 0
     inner: ClassVar[bool] = False
     outer: ClassVar[bool] = False
 
     @staticmethod
-    def forward(x: Gates, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Scratch) -> None:
-        """Writes the new state and what the backward step needs.
-
-        `w` is W_hh (G, ..., H, H) of each gate, transposed; `b`, of a shape that fits (..., B, H), is the
-        bias not in `x`.
-        """
+    def forward(
+        x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
+    ) -> None:
+        """Writes the new state, and what the backward step needs: in `kept`, and the gates in place of `x`,
+        the negated share of the input. `b`, a block, is the bias not in there."""
         raise NotImplementedError
 
     @staticmethod
@@ -81,17 +104,15 @@ class Step:
         g: Arrays,
         state: Arrays,
         new: Arrays,
+        gates: Gates,
         kept: Arrays,
-        w: Any,
-        blocks: Gates,
+        w: Products,
+        to_gates: GateGradients,
         out: Arrays,
-        scratch: Scratch,
+        scratch: Arrays,
     ) -> None:
         """From the gradient `g` for the new state, which is overwritten, that for the state, in `out`, and
-        those for `x`, in `blocks`; before them that of the last gate's recurrent share (`inner`).
-
-        `w` is W_hh (G, ..., H, H) in the order of the blocks, see `buffers.weight_backward`.
-        """
+        those for the gates. `scratch` are two blocks."""
         raise NotImplementedError
 
 
@@ -101,11 +122,13 @@ class RNN(Step):
     gates = 1
 
     @staticmethod
-    def forward(x: Gates, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Scratch) -> None:
+    def forward(
+        x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
+    ) -> None:
         """As Step.forward."""
         (out,) = new
-        matmul(state[0], w, scratch.gates.whole)
-        add(scratch.gates.last, x.last, out)
+        w.gates(state[0], scratch.whole)
+        subtract(scratch.each[0], x.each[0], out)
         tanh_(out)
 
     @staticmethod
@@ -113,127 +136,130 @@ class RNN(Step):
         g: Arrays,
         state: Arrays,
         new: Arrays,
+        gates: Gates,
         kept: Arrays,
-        w: Any,
-        blocks: Gates,
+        w: Products,
+        to_gates: GateGradients,
         out: Arrays,
-        scratch: Scratch,
+        scratch: Arrays,
     ) -> None:
         """As Step.backward."""
-        tanh_backward(g[0], new[0], blocks.last)
-        matmul(blocks.last, w[0], out[0])
+        tanh_backward(g[0], new[0], to_gates.whole)
+        w.gates(to_gates.to_state, out[0])
 
 
 class GRU(Step):
-    """r, z = σ(...), n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h' = (1 - z) n + z h: PyTorch's."""
+    """r, z = σ(...), n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h' = n + z (h - n): PyTorch's."""
 
     gates = 3
-    kept = (2, 1, 1)
+    kept = 2
     inner = True
 
     @staticmethod
-    def forward(x: Gates, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Scratch) -> None:
+    def forward(
+        x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
+    ) -> None:
         """As Step.forward."""
-        (h,), (out,), (rz, r, z, n, recurrent), gates = state, new, kept, scratch.gates
-        matmul(h, w, gates.whole)
-        add(gates.first, x.first, rz)
-        sigmoid_(rz)
-        add(gates.last, b, recurrent)
-        multiply(r, recurrent, n)
-        add(n, x.last, n)
-        tanh_(n)
-        subtract(h, n, out)
-        multiply(out, z, out)
-        add(out, n, out)
+        (h,), (out,), (recurrent, change), (r, z, minus_n), part = state, new, kept, x.each, scratch.each[2]
+        w.gates(h, scratch.whole)
+        subtract(x.first, scratch.first, x.first)
+        sigmoid_of_minus_(x.first)
+        add(part, b, recurrent)
+        multiply(r, recurrent, part)
+        subtract(minus_n, part, minus_n)
+        tanh_(minus_n)
+        add(h, minus_n, change)
+        multiply(change, z, out)
+        subtract(out, minus_n, out)
 
     @staticmethod
     def backward(
         g: Arrays,
         state: Arrays,
         new: Arrays,
+        gates: Gates,
         kept: Arrays,
-        w: Any,
-        blocks: Gates,
+        w: Products,
+        to_gates: GateGradients,
         out: Arrays,
-        scratch: Scratch,
+        scratch: Arrays,
     ) -> None:
         """As Step.backward."""
-        (g_h,), (h,), (rz, r, z, n, recurrent), (carried,) = g, state, kept, out
-        gates, a, b = scratch
-        slope_r, slope_z, slope_n = gates.each
-        inner, to_r, to_z, to_n = blocks.each  # not side by side, so each is written once
-        one = constant(1, g_h.dtype)
-        subtract(one, rz, gates.first)
-        multiply(gates.first, rz, gates.first)
-        subtract(h, n, a)
-        multiply(a, g_h, a)
-        multiply(slope_z, a, to_z)
+        (g_h,), (recurrent, change), (r, z, minus_n), (carried,), (a, b) = g, kept, gates.each, out, scratch
+        inner, to_r, to_z, to_n = to_gates.each
         multiply(g_h, z, a)  # what goes to h directly
-        subtract(g_h, a, g_h)
-        multiply(n, n, slope_n)
-        subtract(one, slope_n, slope_n)
-        multiply(slope_n, g_h, to_n)
+        subtract(g_h, a, g_h)  # g (1 - z)
+        multiply(change, g_h, b)
+        multiply(b, z, to_z)
+        multiply(minus_n, minus_n, b)
+        subtract(constant(1, b.dtype), b, b)
+        multiply(g_h, b, to_n)
         multiply(to_n, r, inner)
-        multiply(to_n, recurrent, b)
-        multiply(slope_r, b, to_r)
-        matmul(blocks.first, w, gates.whole)
-        _sum(gates.each, carried)
+        multiply(inner, recurrent, b)
+        multiply(b, r, g_h)
+        subtract(b, g_h, to_r)
+        w.gates(to_gates.to_state, carried)
         add(carried, a, carried)
 
 
 class ResetBeforeGRU(Step):
-    """r, z = σ(...), n = tanh(W_in x + b_in + W_hn (r h) + b_hn), h' = (1 - z) h + z n.
+    """r, z = σ(...), n = tanh(W_in x + b_in + W_hn (r h) + b_hn), h' = h + z (n - h).
 
     Cho et al. 2014 and Bahdanau et al. 2015, A.1.1: the reset gate acts before the product, and z weighs the
     candidate.
     """
 
     gates = 3
-    kept = (2, 1, 1)
+    kept = 2
     outer = True
 
     @staticmethod
-    def forward(x: Gates, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Scratch) -> None:
+    def forward(
+        x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
+    ) -> None:
         """As Step.forward."""
-        (h,), (out,), (rz, r, z, n, reset), gates = state, new, kept, scratch.gates
-        matmul(h, w[:2], gates.first)
-        add(gates.first, x.first, rz)
-        sigmoid_(rz)
+        assert w.outer is not None
+        (h,), (out,), (change, reset), (r, z, minus_n), part = state, new, kept, x.each, scratch.each[2]
+        w.gates(h, scratch.first)
+        subtract(x.first, scratch.first, x.first)
+        sigmoid_of_minus_(x.first)
         multiply(r, h, reset)
-        matmul(reset, w[2], n)
-        add(n, x.last, n)
-        tanh_(n)
-        subtract(n, h, out)
-        multiply(out, z, out)
-        add(out, h, out)
+        w.outer(reset, part)
+        subtract(minus_n, part, minus_n)
+        tanh_(minus_n)
+        add(h, minus_n, change)
+        multiply(change, z, out)
+        subtract(h, out, out)
 
     @staticmethod
     def backward(
         g: Arrays,
         state: Arrays,
         new: Arrays,
+        gates: Gates,
         kept: Arrays,
-        w: Any,
-        blocks: Gates,
+        w: Products,
+        to_gates: GateGradients,
         out: Arrays,
-        scratch: Scratch,
+        scratch: Arrays,
     ) -> None:
         """As Step.backward."""
-        (g_h,), (h,), (_, r, z, n, _), (carried,) = g, state, kept, out
-        gates, a, _ = scratch
-        to_r, to_z, to_n = blocks.each
-        subtract(n, h, a)
-        multiply(a, g_h, a)
-        sigmoid_backward(a, z, to_z)
+        assert w.outer is not None
+        (g_h,), (h,), (change, _), (r, z, minus_n) = g, state, kept, gates.each
+        (carried,), (a, b) = out, scratch
+        to_r, to_z, to_n = to_gates.each
         multiply(g_h, z, a)
+        multiply(a, change, b)
+        multiply(b, z, to_z)
+        subtract(to_z, b, to_z)  # -g z (1 - z) (h - n)
         subtract(g_h, a, g_h)  # what goes to h directly
-        tanh_backward(a, n, to_n)
-        matmul(to_n, w[2], a)  # the gradient for r h
-        multiply(a, h, carried)
-        sigmoid_backward(carried, r, to_r)
-        multiply(a, r, gates.last)
-        matmul(blocks.first, w[:2], gates.first)
-        _sum(gates.each, carried)
+        tanh_backward(a, minus_n, to_n)
+        w.outer(to_n, a)  # the gradient for r h
+        multiply(a, h, b)
+        sigmoid_backward(b, r, to_r)
+        multiply(a, r, a)
+        w.gates(to_gates.to_state, carried)
+        add(carried, a, carried)
         add(carried, g_h, carried)
 
 
@@ -242,20 +268,22 @@ class LSTM(Step):
 
     gates = 4
     states = 2
-    kept = (4, 1)
+    kept = 1
 
     @staticmethod
-    def forward(x: Gates, state: Arrays, w: Any, b: Any, new: Arrays, kept: Arrays, scratch: Scratch) -> None:
+    def forward(
+        x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
+    ) -> None:
         """As Step.forward; the state is (h, c)."""
-        (h, c), (h_new, c_new), (a, i, f, candidate, o, squashed) = state, new, kept
-        matmul(h, w, scratch.gates.whole)
-        add(scratch.gates.whole, x.whole, a)
-        sigmoid_(a[:2])
-        tanh_(candidate)
-        sigmoid_(o)
-        multiply(i, candidate, squashed)
+        (h, c), (h_new, c_new), (squashed,), (i, f, minus_candidate, o) = state, new, kept, x.each
+        w.gates(h, scratch.whole)
+        subtract(x.whole, scratch.whole, x.whole)
+        sigmoid_of_minus_(x.first)
+        tanh_(minus_candidate)
+        sigmoid_of_minus_(o)
+        multiply(i, minus_candidate, squashed)
         multiply(f, c, c_new)
-        add(c_new, squashed, c_new)
+        subtract(c_new, squashed, c_new)
         np.copyto(squashed, c_new)
         tanh_(squashed)
         multiply(o, squashed, h_new)
@@ -265,30 +293,32 @@ class LSTM(Step):
         g: Arrays,
         state: Arrays,
         new: Arrays,
+        gates: Gates,
         kept: Arrays,
-        w: Any,
-        blocks: Gates,
+        w: Products,
+        to_gates: GateGradients,
         out: Arrays,
-        scratch: Scratch,
+        scratch: Arrays,
     ) -> None:
         """As Step.backward."""
-        (g_h, g_c), (_, c), (_, i, f, candidate, o, squashed), (to_h, to_c) = g, state, kept, out
-        to_i, to_f, to_candidate, to_o = blocks.each
-        part = scratch.a
+        (g_h, g_c), (_, c), (squashed,), (i, f, minus_candidate, o) = g, state, kept, gates.each
+        (to_h, to_c), (part, _) = out, scratch
+        to_i, to_f, to_candidate, to_o = to_gates.each
         multiply(g_h, squashed, part)
         sigmoid_backward(part, o, to_o)
         multiply(g_h, o, g_h)
         tanh_backward(g_h, squashed, part)
         add(g_c, part, g_c)
-        multiply(g_c, candidate, part)
-        sigmoid_backward(part, i, to_i)
+        multiply(g_c, minus_candidate, part)
+        subtract(i, constant(1, part.dtype), to_i)  # the sign of minus_candidate undone
+        multiply(to_i, i, to_i)
+        multiply(to_i, part, to_i)
         multiply(g_c, c, part)
         sigmoid_backward(part, f, to_f)
         multiply(g_c, i, part)
-        tanh_backward(part, candidate, to_candidate)
+        tanh_backward(part, minus_candidate, to_candidate)
         multiply(g_c, f, to_c)
-        matmul(blocks.whole, w, scratch.gates.whole)
-        _sum(scratch.gates.each, to_h)
+        w.gates(to_gates.to_state, to_h)
 
 
 STEPS: dict[str, type[Step]] = {"rnn": RNN, "gru": GRU, "reset_before_gru": ResetBeforeGRU, "lstm": LSTM}

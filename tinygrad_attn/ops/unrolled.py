@@ -17,19 +17,17 @@ from tinygrad_attn.ops.attention import additive_scores, weighted_sum
 from tinygrad_attn.ops.buffers import (
     Buffers,
     Gradients,
-    by_gate,
-    inner_bias,
+    backward_products,
+    forward_products,
     input_weight,
     inputs_with_ones,
-    weight_backward,
-    weight_forward,
 )
 from tinygrad_attn.ops.curves import CACHED, constant, moderate, reach, tanh_of_half_, tanh_of_sum
 from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
 from tinygrad_attn.ops.spaces import bytes_of, pool
-from tinygrad_attn.ops.steps import STEPS, Gates, Step
+from tinygrad_attn.ops.steps import STEPS, Step
 
 
 def bahdanau_decoder_definition(
@@ -82,22 +80,25 @@ class _Space:
         a: int,
         dtype: Any,
     ) -> None:
-        self.inputs = inputs_with_ones(count, batch, inner, dtype)  # (N, B, E + 1)
-        self.gates = np.empty((step.gates, count, batch, size), dtype)
-        self.entering = Gates.of(np.empty((step.gates, batch, size), dtype))
-        self.shares = np.empty((step.gates, batch, width), dtype)
+        self.inputs = inputs_with_ones(count, batch, inner + width, dtype)  # [1 ; E y ; c], (N, B, 1 + E + V)
+        self.words, contexts = self.inputs[:, :, : 1 + inner], self.inputs[:, :, 1 + inner :]
+        self.rows = np.empty((count + 1, batch, size), dtype)  # the states
+        self.entering = np.empty((step.gates * size, batch), dtype)
+        self.leaving = np.empty((batch, width), dtype)
         self.query = np.empty((batch, a), dtype)  # 2 W_a s, or its exponential
+        self.asking = np.empty((size, batch), dtype)
         self.positions = np.empty((length, batch, a), dtype)  # exp(2 U_a h)
         self.hidden = np.empty((count, length, batch, a), dtype)  # tanh(W_a s + U_a h)
         self.term = np.empty((length, batch, a), dtype)
         self.alpha = np.empty((count, length, batch), dtype)
-        self.contexts = np.empty((count, batch, width), dtype)
-        self.upstream = np.empty((count, batch, size), dtype)
+        self.upstream = np.empty((count, size, batch), dtype)
         self.to_context = np.empty((count, batch, width), dtype)
         self.to_scores = np.empty((count, length, batch), dtype)
         self.to_query = np.empty((count, batch, a), dtype)
-        arrays = [array for array in vars(self).values() if isinstance(array, np.ndarray)]
-        self.buffers = Buffers(step, count, (), batch, size, dtype)
+        arrays = [
+            array for array in vars(self).values() if isinstance(array, np.ndarray) and array.base is None
+        ]
+        self.buffers = Buffers(step, count, batch, size, dtype)
         self.gradients = Gradients(self.buffers)
         self.nbytes = bytes_of(*arrays) + self.buffers.nbytes + self.gradients.nbytes
         # Positions in parts that stay near the processor while several calls go over them.
@@ -110,9 +111,9 @@ class _Space:
                 [[hidden[part] for part in parts] for hidden in self.hidden],
                 self.alpha,
                 self.alpha.swapaxes(1, 2)[:, :, None],  # (N, B, 1, T)
-                self.contexts,
-                self.contexts[:, :, None],
-                self.gates.swapaxes(0, 1),
+                contexts[:, :, None],
+                contexts.swapaxes(1, 2),
+                self.buffers.shares,
                 strict=True,
             )
         )
@@ -134,17 +135,15 @@ def _kernel(
     (batch, count, inner), (_, length, width), size = words.shape, annotations.shape, initial.shape[1]
     loan = pool.borrow(_Space, step, count, batch, inner, size, length, width, len(v_a), words.dtype)
     space: _Space = loan.space
-    buffers, contexts, entering, query = space.buffers, space.contexts, space.entering, space.query
-    space.inputs[:, :, :-1] = words.swapaxes(0, 1)
-    np.matmul(  # the words' share of the gates, to which each step adds the context's
-        space.inputs.reshape(count * batch, inner + 1),
-        input_weight(step, w_ih[:, :inner], b_ih, b_hh),
-        out=space.gates.reshape(step.gates, count * batch, size),
-    )
-    w_c, w_q = by_gate(w_ih, step)[:, :, inner:].swapaxes(1, 2), w_a.T + w_a.T
-    w, b = weight_forward(step, w_hh), inner_bias(step, batch, b_hh)
-    buffers.start(initial)
-    state = buffers.state
+    buffers, entering, query = space.buffers, space.entering, space.query
+    space.words[:, :, 1:] = words.swapaxes(0, 1)
+    w_e = input_weight(step, w_ih[:, :inner], b_ih, b_hh)
+    # The words' share of the gates, to which each step adds the context's.
+    np.matmul(w_e, space.words.swapaxes(1, 2), buffers.shares)
+    w_c, w_q, w = w_ih[:, inner:], w_a.T + w_a.T, forward_products(step, w_hh)
+    buffers.start(initial.T)
+    buffers.set_bias(b_hh)
+    states = buffers.states[0].swapaxes(1, 2)  # (N + 1, B, H)
     two = constant(2, keys.dtype)
     absent = None if mask is None else ~mask.T  # (T, B)
     near = moderate(keys if mask is None else keys[mask])
@@ -161,32 +160,34 @@ def _kernel(
     bounded = queries <= reach(w_a.dtype)  # not if there is NaN
     # |e| <= Σ |v_a|: where that is small, exp(e) is a float without the largest e subtracted first.
     small = np.add.reduce(np.abs(v_a)) <= 2 * reach(v_a.dtype)
-    for i, (tanh, parts, scores, row, context, contexts_row, word_share) in enumerate(space.steps):
-        np.matmul(state[i][0], w_q, query)
-        if near and (bounded or moderate(query, 2)):
-            np.exp(query, query)
-            for positions, part in zip(space.position_parts, parts, strict=True):
-                tanh_of_sum(positions, query, part)
-        else:
-            np.multiply(keys.swapaxes(0, 1), two, tanh)
-            np.add(tanh, query, tanh)
-            tanh_of_half_(tanh)
-        np.matmul(tanh, v_a, scores)
-        if absent is not None:
-            scores[absent] = -np.inf
-        if not small:
-            np.subtract(scores, np.maximum.reduce(scores, axis=0), scores)
-        np.exp(scores, scores)
-        np.divide(scores, np.add.reduce(scores, axis=0), scores)
-        if absent is not None:
-            scores[:, nothing] = 0
-        np.matmul(row, annotations, contexts_row)
-        np.matmul(context, w_c, entering.whole)
-        np.add(word_share, entering.whole, entering.whole)
-        step.forward(entering, state[i], w, b, state[i + 1], buffers.kept_at[i], buffers.scratch)
+    with np.errstate(over="ignore"):
+        for i, (tanh, parts, scores, row, context, column, share) in enumerate(space.steps):
+            np.matmul(states[i], w_q, query)
+            if near and (bounded or moderate(query, 2)):
+                np.exp(query, query)
+                for positions, part in zip(space.position_parts, parts, strict=True):
+                    tanh_of_sum(positions, query, part)
+            else:
+                np.multiply(keys.swapaxes(0, 1), two, tanh)
+                np.add(tanh, query, tanh)
+                tanh_of_half_(tanh)
+            np.matmul(tanh, v_a, scores)
+            if absent is not None:
+                scores[absent] = -np.inf
+            if not small:
+                np.subtract(scores, np.maximum.reduce(scores, axis=0), scores)
+            np.exp(scores, scores)
+            np.divide(scores, np.add.reduce(scores, axis=0), scores)
+            if absent is not None:
+                scores[:, nothing] = 0
+            np.matmul(row, annotations, context)
+            np.matmul(w_c, column, entering)
+            np.subtract(share, entering, share)
+            buffers.step_on(i, w)
+    np.copyto(space.rows, states)
     read = np.empty((batch, count, size + width + inner), words.dtype)
-    read[:, :, :size] = buffers.states[0][1:].swapaxes(0, 1)
-    read[:, :, size : size + width] = contexts.swapaxes(0, 1)
+    read[:, :, :size] = space.rows[1:].swapaxes(0, 1)
+    read[:, :, size : size + width] = space.inputs[:, :, 1 + inner :].swapaxes(0, 1)
     read[:, :, size + width :] = words
     return read, loan
 
@@ -207,12 +208,12 @@ def _vjp(
 ) -> tuple[Any, ...]:
     step, (w_ih, w_hh, _, _) = STEPS[cell], weights
     space: _Space = saved.space
-    hidden, alpha, contexts, grads = space.hidden, space.alpha, space.contexts, space.gradients
+    hidden, alpha, grads = space.hidden, space.alpha, space.gradients
     to_scores, to_query, to_context, term = space.to_scores, space.to_query, space.to_context, space.term
     (count, length, batch, a), size = hidden.shape, initial.shape[1]
-    width, inner = contexts.shape[2], words.shape[2]
-    w_c, w = by_gate(w_ih, step)[:, :, inner:], weight_backward(step, w_hh)
-    space.upstream[...] = g[:, :, :size].swapaxes(0, 1)
+    width, inner = annotations.shape[2], words.shape[2]
+    w_c, w = w_ih[:, inner:], backward_products(step, w_hh)
+    np.copyto(space.upstream, g[:, :, :size].transpose(1, 2, 0))
     to_context[...] = g[:, :, size : size + width].swapaxes(0, 1)
     squared = np.zeros((length, batch, a), g.dtype)  # Σ_i ē_i tanh², for the gradient of the keys
     grads.start()
@@ -220,8 +221,7 @@ def _vjp(
     for i in reversed(range(count)):
         grads.step_back(i, space.upstream[i], w)
         tanh, weight, context, e, query = hidden[i], alpha[i], to_context[i], to_scores[i], to_query[i]
-        for share in np.matmul(grads.dx_at[i], w_c, out=space.shares):
-            np.add(context, share, context)
+        np.add(context, np.matmul(grads.gates.to_input.T, w_c, space.leaving), context)
         np.multiply(np.matmul(annotations, context[:, :, None])[:, :, 0].T, weight, e)
         np.subtract(e, weight * np.add.reduce(e, axis=0), e)
         # The query enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), where Σ_j ē_j = 0, as a
@@ -230,24 +230,22 @@ def _vjp(
         np.multiply(term, e[:, :, None], term)
         np.add(squared, term, squared)
         np.multiply(np.add.reduce(term, axis=0), minus_v, query)
-        np.add(grads.carried[0], np.matmul(query, w_a), grads.carried[0])
+        np.add(grads.carried[0], np.matmul(w_a.T, query.T, space.asking), grads.carried[0])
     to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], squared, squared)
     to_keys *= v_a
     to_annotations = np.matmul(alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))
-    rows = grads.dx.reshape(step.gates, count * batch, size)
-    to_words = np.add.reduce(np.matmul(rows, by_gate(w_ih, step)[:, :, :inner]), axis=0)
-    from_words, *others = grads.of_direction((), space.inputs.reshape(count * batch, inner + 1))
-    from_contexts = np.matmul(rows.swapaxes(1, 2), contexts.reshape(-1, width)).reshape(len(w_ih), width)
+    to_words = np.matmul(grads.all.to_input.T, w_ih[:, :inner]).reshape(count, batch, inner)
+    states = space.rows[:-1].reshape(count * batch, size)
+    inputs = space.inputs.reshape(count * batch, 1 + inner + width)[:, 1:]
     return (
-        to_words.reshape(count, batch, inner).swapaxes(0, 1) + g[:, :, size + width :],
-        grads.carried[0].copy(),
+        to_words.swapaxes(0, 1) + g[:, :, size + width :],
+        grads.carried[0].T.copy(),
         to_annotations,
         to_keys.swapaxes(0, 1),
         None,
-        np.matmul(to_query.reshape(-1, a).T, space.buffers.states[0][:-1].reshape(-1, size)),
+        np.matmul(to_query.reshape(-1, a).T, states),
         np.matmul(to_scores.reshape(-1), hidden.reshape(-1, a)),
-        np.concatenate([from_words, from_contexts], axis=1),
-        *others,
+        *grads.of_weights(inputs, states),
     )
 
 
