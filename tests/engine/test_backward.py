@@ -230,6 +230,48 @@ def test_two_gradients_never_share_memory() -> None:
             assert g.flags.writeable and not any(np.shares_memory(g, other) for other in arrays[:i])
 
 
+def test_a_gradient_that_nobody_else_has_is_not_copied() -> None:
+    made: list[int] = []
+
+    def rule(g: Any, y: Any, x: Any) -> Any:
+        gradient = g * 2.0
+        made.append(id(gradient))
+        return gradient
+
+    x = leaf(np.ones(3))
+    ta.Primitive("twice", lambda x: x * 2.0, rule)(x).backward(np.ones(3))
+    assert id(x.grad) == made[0]
+
+
+def test_a_gradient_that_a_rule_keeps_or_returns_twice_or_cut_is_copied() -> None:
+    kept: list[np.ndarray] = []
+
+    def keeps(g: Any, y: Any, *inputs: Any) -> Any:
+        kept.append(g * 2.0)
+        return kept[-1]
+
+    def cuts(g: Any, y: Any, *inputs: Any) -> Any:
+        return np.concatenate([g, g])[:3]
+
+    def forward(a: Any, b: Any, c: Any) -> Any:
+        return a * 2.0
+
+    def both(g: Any, y: Any, *inputs: Any) -> Any:
+        gradient = g * 2.0
+        return gradient, gradient, gradient
+
+    for operation in (
+        ta.Primitive("keeps", forward, keeps, keeps, cuts),
+        ta.fused(lambda a, b, c: a * 2.0, forward, both),
+    ):
+        leaves = [leaf(np.ones(3)) for _ in range(3)]
+        operation(*leaves).backward(np.ones(3))
+        arrays = [np.asarray(x.grad) for x in leaves] + kept
+        for i, g in enumerate(arrays):
+            assert not any(np.shares_memory(g, other) for other in arrays[:i])
+            assert i > 2 or (g.flags.owndata and g.flags.writeable)
+
+
 def test_second_and_third_derivatives() -> None:
     x = leaf(2.0)
     (first,) = ta.grad(x**4, x, create_graph=True)

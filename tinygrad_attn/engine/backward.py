@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,15 @@ from tinygrad_attn.engine.tensor import Tensor, leaf, rules, value_of
 EdgeObserver = Callable[[Tensor, int, Any], None]
 
 _number = attrgetter("_number")
+
+
+def _references_to_a_local() -> int:
+    array = np.empty(0)
+    return getrefcount(array)
+
+
+_ALONE = _references_to_a_local()
+"""How many references an array has that nothing refers to but a variable: it needs no copy to be one's own."""
 
 
 def backward(output: Tensor, gradient: Any = None, retain_graph: bool = False) -> None:
@@ -168,15 +178,14 @@ def walk(
                 table[x] = Sum(before, g_x)
         if release:
             node._saved = None
-    for x, g in table.items():  # what is left are leaves
+    pulled = g_x = before = None  # which may refer to what is looked at now
+    for x in list(table):  # what is left are leaves
+        g = table.pop(x)
         if targets is None or x in targets:
-            results[x] = (
-                g
-                if create_graph
-                else _value(g, join)
-                if type(g) is Sum or type(g) is Product
-                else np.array(g)
-            )
+            if type(g) is Sum or type(g) is Product:
+                g = _value(g, join)
+            alone = type(g) is np.ndarray and g.base is None and getrefcount(g) == _ALONE
+            results[x] = g if alone or create_graph else np.array(g)
     if release:
         for node in order:
             node._spent = True
