@@ -32,7 +32,7 @@ def _references_to_a_local() -> int:
 
 
 _ALONE = _references_to_a_local()
-"""How many references an array has that nothing refers to but a variable: it needs no copy to be one's own."""
+"""How many references an array has that nothing but a variable refers to: whoever gets it needs no copy."""
 
 
 def backward(output: Tensor, gradient: Any = None, retain_graph: bool = False) -> None:
