@@ -3,11 +3,14 @@
 What a step writes is contiguous. What enters the products before and after the loop is laid out for these:
 the inputs and states with a sentence a row, all gates' gradients as one matrix with a column for each step
 and sentence.
+
+Cells of one kind and size can go side by side, such as an encoder's two directions: each has its own part of
+the columns, equal parts in order, and its own products, while all else is done for all of them at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +18,7 @@ import numpy as np
 
 from tinygrad_attn.ops.curves import constant
 from tinygrad_attn.ops.spaces import bytes_of
-from tinygrad_attn.ops.steps import GateGradients, Gates, Products, Step
+from tinygrad_attn.ops.steps import GateGradients, Gates, Products, Step, Times
 
 
 class Buffers:
@@ -43,11 +46,16 @@ class Buffers:
         for position, array in enumerate(self.state[0]):
             array[...] = initial[position] if position < len(initial) else 0
 
-    def set_bias(self, b_hh: np.ndarray) -> None:
-        """Sets the bias that a GRU's reset gate scales; other cells have it in the inputs' share."""
-        if self.bias is not None:
-            inner = b_hh[len(b_hh) - len(b_hh) // self.step.gates :]
-            self.bias[...] = inner if self.shares.ndim == 4 else inner[:, None]
+    def set_bias(self, *b_hh: np.ndarray) -> None:
+        """Sets each cell's bias that a GRU's reset gate scales; other cells have it in the inputs' share."""
+        if self.bias is None:
+            return
+        inner = [b[len(b) - len(b) // self.step.gates :] for b in b_hh]
+        if self.shares.ndim == 4:  # with a sentence a row
+            (self.bias[...],) = inner
+            return
+        for columns, bias in zip(parts_of(self.bias, len(inner)), inner, strict=True):
+            columns[...] = bias[:, None]
 
     def step_on(self, t: int, w: Products) -> None:
         """Step `t`: from the state before it, and `shares[t]`, to the state after it."""
@@ -65,21 +73,28 @@ class Buffers:
 class Gradients:
     """What the backward pass over the steps of `buffers`, with a sentence a column, writes."""
 
-    def __init__(self, buffers: Buffers) -> None:
+    def __init__(self, buffers: Buffers, cells: int = 1) -> None:
         step, states = buffers.step, buffers.states[0]
         dtype, count, block = states.dtype, len(states) - 1, states.shape[1:]
         units = (step.gates + step.inner) * block[0]
-        self._all = np.empty((units, count, block[1]), dtype)
-        self._at = [self._all[:, t] for t in range(count)]
-        self.gates = GateGradients.of(np.empty((units, block[1]), dtype), step)
+        gates, everything = (
+            np.empty((units, block[1]), dtype),
+            np.empty((cells, units, count, block[1] // cells), dtype),
+        )
+        self.gates = GateGradients.of(gates, step)
         """Of the step that was left last."""
-        self.all = GateGradients.of(self._all.reshape(units, count * block[1]), step)
-        """Of all steps, a column for each step and sentence."""
+        flat = everything.reshape(cells, units, count * everything.shape[3])
+        self.all = [GateGradients.of(part, step) for part in flat]
+        """Of all steps, for each cell, a column for each step and sentence."""
+        self._copies = [
+            list(zip(everything[:, :, t], parts_of(gates, cells), strict=True)) for t in range(count)
+        ]
+        self._ones = np.ones(flat.shape[2], dtype)
         self.carried = tuple(np.empty(block, dtype) for _ in range(step.states))
         self.arriving = tuple(np.empty(block, dtype) for _ in range(step.states))
         self._scratch = (np.empty(block, dtype), np.empty(block, dtype))
         self._buffers = buffers
-        self.nbytes = bytes_of(self._all, self.gates.whole, *self.carried, *self.arriving, *self._scratch)
+        self.nbytes = bytes_of(everything, gates, *self.carried, *self.arriving, *self._scratch, self._ones)
 
     def start(self) -> None:
         """Nothing comes back from beyond the last step."""
@@ -111,18 +126,20 @@ class Gradients:
             self.carried,
             self._scratch,
         )
-        np.copyto(self._at[t], self.gates.whole)
+        for kept, gates in self._copies[t]:
+            np.copyto(kept, gates)
 
-    def of_weights(self, inputs: np.ndarray, states: np.ndarray) -> tuple[np.ndarray, ...]:
+    def of_weights(self, inputs: np.ndarray, states: np.ndarray, cell: int = 0) -> tuple[np.ndarray, ...]:
         """After all steps, the gradients of a cell's weights: W_ih, W_hh, b_ih, b_hh.
 
         Args:
             inputs: (steps · B, I), of all steps and sentences.
             states: (steps · B, H), the states before them.
+            cell: which of the cells.
         """
-        step, size = self._buffers.step, states.shape[1]
-        to_w = np.matmul(self.all.to_state, states)
-        bias = np.add.reduce(self.all.whole, axis=1)
+        step, size, gates = self._buffers.step, states.shape[1], self.all[cell]
+        to_w = np.matmul(gates.to_state, states)
+        bias = np.matmul(gates.whole, self._ones)
         if step.inner:
             to_w = np.concatenate([to_w[size:], to_w[:size]])
             to_bias = np.concatenate([bias[size:-size], bias[:size]])
@@ -130,9 +147,15 @@ class Gradients:
         else:
             to_bias = bias.copy()
         if step.outer:
-            entered = rows_of(self._buffers.kept[:, -1]).reshape(states.shape)
-            to_w = np.concatenate([to_w, np.matmul(self.all.each[-1], entered)])
-        return np.matmul(self.all.to_input, inputs), to_w, bias, to_bias
+            entered = rows_of(parts_of(self._buffers.kept[:, -1], len(self.all))[cell]).reshape(states.shape)
+            to_w = np.concatenate([to_w, np.matmul(gates.each[-1], entered)])
+        return np.matmul(gates.to_input, inputs), to_w, bias, to_bias
+
+
+def parts_of(columns: np.ndarray, cells: int) -> list[np.ndarray]:
+    """Each cell's columns of an array (..., cells · B)."""
+    batch = columns.shape[-1] // cells
+    return [columns[..., cell * batch : (cell + 1) * batch] for cell in range(cells)]
 
 
 def rows_of(states: np.ndarray) -> np.ndarray:
@@ -151,27 +174,47 @@ def input_weight(step: type[Step], w: np.ndarray, b_ih: np.ndarray, b_hh: np.nda
     return whole
 
 
-def forward_products(step: type[Step], w_hh: np.ndarray, *, rows: bool = False) -> Products:
-    """The products of the forward steps with W_hh (G·H, H); with `rows`, of states (B, H)."""
-    size = w_hh.shape[1]
-    parts = [w_hh[:-size], w_hh[-size:]] if step.outer else [w_hh]
-    return Products(*(_product_of_rows(part) if rows else partial(np.matmul, part) for part in parts))
+def forward_products(step: type[Step], *w_hh: np.ndarray, rows: bool = False) -> Products:
+    """The products of the forward steps with each cell's W_hh (G·H, H); with `rows`, of states (B, H)."""
+    size = w_hh[0].shape[1]
+    if step.outer:
+        gates, outer = [w[:-size] for w in w_hh], [w[-size:] for w in w_hh]
+    else:
+        gates, outer = list(w_hh), []
+    if rows:
+        return Products(*(_times_rows(part) for part in (*gates, *outer)))
+    return Products(times(gates), times(outer) if outer else None)
 
 
-def _product_of_rows(weight: np.ndarray) -> Callable[[np.ndarray, np.ndarray], Any]:
+def times(weights: Sequence[np.ndarray]) -> Times:
+    """The product of each cell's weight with its columns."""
+    if len(weights) == 1:
+        return partial(np.matmul, weights[0])
+
+    def each(x: np.ndarray, out: np.ndarray) -> None:
+        for weight, columns, result in zip(
+            weights, parts_of(x, len(weights)), parts_of(out, len(weights)), strict=True
+        ):
+            np.matmul(weight, columns, result)
+
+    return each
+
+
+def _times_rows(weight: np.ndarray) -> Times:
     """States (B, H) times (G·H, H): (G, B, H), or (B, H) of a single gate that is `outer`."""
     size = weight.shape[1]
     by_gate = np.ascontiguousarray(weight.reshape(-1, size, size).swapaxes(1, 2))
     return lambda x, out: np.matmul(x, by_gate if out.ndim == 3 else by_gate[0], out)
 
 
-def backward_products(step: type[Step], w_hh: np.ndarray) -> Products:
-    """The products of the backward steps: gradients for gates times W_hhᵀ."""
-    size = w_hh.shape[1]
+def backward_products(step: type[Step], *w_hh: np.ndarray) -> Products:
+    """The products of the backward steps: gradients for gates times each cell's W_hhᵀ."""
+    size = w_hh[0].shape[1]
     if step.outer:
-        return Products(partial(np.matmul, w_hh[:-size].T), partial(np.matmul, w_hh[-size:].T))
-    weight = np.concatenate([w_hh[-size:], w_hh[:-size]]) if step.inner else w_hh
-    return Products(partial(np.matmul, weight.T))
+        return Products(times([w[:-size].T for w in w_hh]), times([w[-size:].T for w in w_hh]))
+    if step.inner:
+        w_hh = tuple(np.concatenate([w[-size:], w[:-size]]) for w in w_hh)
+    return Products(times([w.T for w in w_hh]))
 
 
 def inputs_with_ones(count: int, batch: int, width: int, dtype: Any) -> np.ndarray:

@@ -1,13 +1,12 @@
 """The bidirectional encoder's recurrence over whole sequences: one fused operation, whose definition shows
 each step.
 
-The kernel runs one direction after the other, which is quicker than both side by side: their blocks would lie
-apart, and each weight is one product with its state. So is each weight's gradient, for all steps.
+The kernel runs both directions side by side where they are small, else one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from tinygrad_attn.ops.buffers import (
     forward_products,
     input_weight,
     inputs_with_ones,
+    parts_of,
 )
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
@@ -69,23 +69,49 @@ def bidirectional_definition(x: Any, mask: np.ndarray, *weights: Any, cell: str)
     return concatenate([forward, backward], axis=-1)
 
 
-class _Space:
-    """The arrays of the kernel, for each direction."""
-
-    def __init__(self, step: type[Step], length: int, batch: int, width: int, size: int, dtype: Any) -> None:
-        self.inputs = [inputs_with_ones(length, batch, width, dtype) for _ in range(2)]
-        self.buffers = [Buffers(step, length, batch, size, dtype) for _ in range(2)]
-        self.gradients = [Gradients(buffers) for buffers in self.buffers]
-        self.rows = [np.empty((length + 1, batch, size), dtype) for _ in range(2)]  # the states
-        self.arriving = np.empty((length, batch, size), dtype)
-        self.upstream = np.empty((length, size, batch), dtype)
-        self.nbytes = bytes_of(*self.inputs, *self.rows, self.arriving, self.upstream)
-        self.nbytes += sum(buffers.nbytes for buffers in self.buffers)
-        self.nbytes += sum(gradients.nbytes for gradients in self.gradients)
-
+SIDE_BY_SIDE = 2**11
+"""Entries of a state up to which both directions go side by side: that halves the calls. Beyond, their arrays
+would crowd each other out of the cache."""
 
 _ORDERS = (slice(None), slice(None, None, -1))
 """Of the source positions, in each direction."""
+
+
+class _Run:
+    """The arrays of directions that go side by side; step k is position k forward, and T-1-k backward."""
+
+    def __init__(
+        self, directions: Sequence[int], step: type[Step], length: int, batch: int, size: int, dtype: Any
+    ) -> None:
+        self.directions = directions
+        columns = len(directions) * batch
+        self.buffers = Buffers(step, length, columns, size, dtype)
+        self.gradients = Gradients(self.buffers, len(directions))
+        self.upstream = np.empty((length, size, columns), dtype)
+        self.nbytes = self.buffers.nbytes + self.gradients.nbytes + self.upstream.nbytes
+
+    def parts_of(self, columns: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Each direction with its columns."""
+        return zip(self.directions, parts_of(columns, len(self.directions)), strict=True)
+
+    def held(self, mask: np.ndarray) -> np.ndarray | None:
+        """Where the state is held, past a sequence's end: (T, columns); None if nowhere."""
+        if mask.all():
+            return None
+        padded = ~mask.T
+        return np.concatenate([padded[_ORDERS[direction]] for direction in self.directions], axis=1)
+
+
+class _Space:
+    """The arrays of the kernel."""
+
+    def __init__(self, step: type[Step], length: int, batch: int, width: int, size: int, dtype: Any) -> None:
+        groups: list[list[int]] = [[0, 1]] if batch * size <= SIDE_BY_SIDE else [[0], [1]]
+        self.runs = [_Run(group, step, length, batch, size, dtype) for group in groups]
+        self.inputs = [inputs_with_ones(length, batch, width, dtype) for _ in _ORDERS]
+        self.rows = [np.empty((length + 1, batch, size), dtype) for _ in _ORDERS]  # the states
+        self.arriving = np.empty((length, batch, size), dtype)
+        self.nbytes = bytes_of(*self.inputs, *self.rows, self.arriving) + sum(run.nbytes for run in self.runs)
 
 
 def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) -> tuple[Any, Any]:
@@ -93,63 +119,71 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
     batch, length, width = x.shape
     size = weights[1].shape[1]
     loan = pool.borrow(_Space, step, length, batch, width, size, x.dtype)
-    space, padded = loan.space, None if mask.all() else ~mask.T  # (T, B)
-    if padded is not None:
-        x = np.where(mask[:, :, None], x, 0)
-    annotations = np.empty((batch, length, 2 * size), x.dtype)
-    for direction, order in enumerate(_ORDERS):
-        w_ih, w_hh, b_ih, b_hh = weights[4 * direction : 4 * direction + 4]
-        inputs, buffers, rows = space.inputs[direction], space.buffers[direction], space.rows[direction]
-        inputs[:, :, 1:] = x.swapaxes(0, 1)[order]
-        np.matmul(input_weight(step, w_ih, b_ih, b_hh), inputs.swapaxes(1, 2), buffers.shares)
-        w = forward_products(step, w_hh)
-        buffers.start()
-        buffers.set_bias(b_hh)
-        held = None if padded is None else padded[order]
-        with np.errstate(over="ignore"):
-            for t in range(length):
-                buffers.step_on(t, w)
-                if held is not None:  # past a sequence's end its state stays
-                    for after, before in zip(buffers.state[t + 1], buffers.state[t], strict=True):
-                        np.copyto(after, before, where=held[t])
-        np.copyto(rows, buffers.states[0].swapaxes(1, 2))
-        annotations[:, :, direction * size : (direction + 1) * size] = rows[1:].swapaxes(0, 1)[:, order]
-    if padded is not None:
+    space: _Space = loan.space
+    x = x if mask.all() else np.where(mask[:, :, None], x, 0)
+    annotations = np.empty((batch, length, 2, size), x.dtype)
+    for run in space.runs:
+        for direction, shares in run.parts_of(run.buffers.shares):
+            w_ih, _, b_ih, b_hh = weights[4 * direction : 4 * direction + 4]
+            inputs = space.inputs[direction]
+            inputs[:, :, 1:] = x.swapaxes(0, 1)[_ORDERS[direction]]
+            np.matmul(input_weight(step, w_ih, b_ih, b_hh), inputs.swapaxes(1, 2), shares)
+        _forward(run, mask, [weights[4 * direction : 4 * direction + 4] for direction in run.directions])
+        for direction, states in run.parts_of(run.buffers.states[0]):
+            rows = space.rows[direction]
+            np.copyto(rows, states.swapaxes(1, 2))
+            annotations[:, :, direction] = rows[1:].swapaxes(0, 1)[:, _ORDERS[direction]]
+    if not mask.all():
         annotations[~mask] = 0
-    return annotations, (loan, padded)
+    return annotations.reshape(batch, length, 2 * size), loan
+
+
+def _forward(run: _Run, mask: np.ndarray, weights: Sequence[Sequence[np.ndarray]]) -> None:
+    """All steps of a run."""
+    buffers, held = run.buffers, run.held(mask)
+    w = forward_products(buffers.step, *(w_hh for _, w_hh, _, _ in weights))
+    buffers.start()
+    buffers.set_bias(*(b_hh for _, _, _, b_hh in weights))
+    with np.errstate(over="ignore"):
+        for t in range(mask.shape[1]):
+            buffers.step_on(t, w)
+            if held is not None:
+                for after, before in zip(buffers.state[t + 1], buffers.state[t], strict=True):
+                    np.copyto(after, before, where=held[t])
 
 
 def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str) -> Any:
     step = STEPS[cell]
-    loan, padded = saved
-    space: _Space = loan.space
+    space: _Space = saved.space
     batch, length, width = x.shape
     size = weights[1].shape[1]
+    by_direction = g.reshape(batch, length, 2, size)
     gradients: list[Any] = []
     to_x: Any = 0
-    for direction, order in enumerate(_ORDERS):
-        w_ih, w_hh = weights[4 * direction : 4 * direction + 2]
-        upstream, grads = space.upstream, space.gradients[direction]
-        # By way of rows beside each other: straight from rows far apart it takes two or three times as long.
-        np.copyto(space.arriving, g[:, order, direction * size : (direction + 1) * size].swapaxes(0, 1))
-        np.copyto(upstream, space.arriving.swapaxes(1, 2))
-        held = None if padded is None else padded[order]
-        w = backward_products(step, w_hh)
+    for run in space.runs:
+        for direction, upstream in run.parts_of(run.upstream):
+            # By way of rows beside each other: straight from rows far apart it takes more than twice as long.
+            np.copyto(space.arriving, by_direction[:, _ORDERS[direction], direction].swapaxes(0, 1))
+            np.copyto(upstream, space.arriving.swapaxes(1, 2))
+        w = backward_products(step, *(weights[4 * direction + 1] for direction in run.directions))
+        grads, held = run.gradients, run.held(mask)
         grads.start()
         for t in reversed(range(length)):
             if held is None:
-                grads.step_back(t, upstream[t], w)
+                grads.step_back(t, run.upstream[t], w)
             else:
-                _back_past_pads(grads, t, upstream[t], held[t], w)
-        inputs = space.inputs[direction].reshape(length * batch, 1 + width)[:, 1:]
-        gradients += grads.of_weights(inputs, space.rows[direction][:-1].reshape(length * batch, size))
-        to_inputs = np.matmul(grads.all.to_input.T, w_ih).reshape(length, batch, width)
-        to_x = to_x + to_inputs[order].swapaxes(0, 1)
-    return (to_x if padded is None else np.where(mask[:, :, None], to_x, 0), None, *gradients)
+                _back_past_pads(grads, t, run.upstream[t], held[t], w)
+        for place, direction in enumerate(run.directions):
+            inputs = space.inputs[direction].reshape(length * batch, 1 + width)[:, 1:]
+            states = space.rows[direction][:-1].reshape(length * batch, size)
+            gradients += grads.of_weights(inputs, states, place)
+            to_inputs = np.matmul(grads.all[place].to_input.T, weights[4 * direction])
+            to_x = to_x + to_inputs.reshape(length, batch, width)[_ORDERS[direction]].swapaxes(0, 1)
+    return (to_x if mask.all() else np.where(mask[:, :, None], to_x, 0), None, *gradients)
 
 
 def _back_past_pads(grads: Gradients, t: int, upstream: np.ndarray, held: np.ndarray, w: Products) -> None:
-    """Past a sequence's end, where its state was held, (B,), the gradient goes by the step; none enters."""
+    """Where the state was held the gradient goes by the step, and none enters."""
     grads.arrive(np.where(held, 0, upstream))
     passing = [np.where(held, part, 0) for part in grads.arriving]
     for part in grads.arriving:

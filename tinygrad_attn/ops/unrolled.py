@@ -234,7 +234,7 @@ def _vjp(
     to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], squared, squared)
     to_keys *= v_a
     to_annotations = np.matmul(alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))
-    to_words = np.matmul(grads.all.to_input.T, w_ih[:, :inner]).reshape(count, batch, inner)
+    to_words = np.matmul(grads.all[0].to_input.T, w_ih[:, :inner]).reshape(count, batch, inner)
     states = space.rows[:-1].reshape(count * batch, size)
     inputs = space.inputs.reshape(count * batch, 1 + inner + width)[:, 1:]
     return (
