@@ -165,7 +165,7 @@ class PlainSteps:
     def take(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As Steps.take."""
         (before, after), size, rows = self._buffers.state, self._size, self._rows
-        entered = 1 + size + self._width
+        word = 1 + size + self._width  # the column where E y begins
         query, mask, batch = before[0], self._mask, len(self._annotations)
         if len(words) > batch:
             query = query.reshape(batch, len(words) // batch, size)
@@ -173,8 +173,8 @@ class PlainSteps:
         scores = additive_scores(query, self._w_a, self._keys, self._v_a, self._exponentials)
         weights = softmax(scores, mask=mask)
         context = np.asarray(weighted_sum(weights, self._annotations))
-        rows[:, 1 + size : entered] = context.reshape(len(words), self._width)
-        rows[:, entered:] = self._table[words]
+        rows[:, 1 + size : word] = context.reshape(len(words), self._width)
+        rows[:, word:] = self._table[words]
         np.matmul(rows[:, size:], self._enters, self._buffers.shares[0])
         self._buffers.step_on(0, self._recurs)
         rows[:, :size] = after[0]

@@ -94,11 +94,10 @@ class _Run:
         """Each direction with its columns."""
         return zip(self.directions, parts_of(columns, len(self.directions)), strict=True)
 
-    def held(self, mask: np.ndarray) -> np.ndarray | None:
+    def held(self, padded: np.ndarray | None) -> np.ndarray | None:
         """Where the state is held, past a sequence's end: (T, columns); None if nowhere."""
-        if mask.all():
+        if padded is None:
             return None
-        padded = ~mask.T
         return np.concatenate([padded[_ORDERS[direction]] for direction in self.directions], axis=1)
 
 
@@ -120,7 +119,8 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
     size = weights[1].shape[1]
     loan = pool.borrow(_Space, step, length, batch, width, size, x.dtype)
     space: _Space = loan.space
-    x = x if mask.all() else np.where(mask[:, :, None], x, 0)
+    padded = None if mask.all() else ~mask.T  # (T, B)
+    x = x if padded is None else np.where(mask[:, :, None], x, 0)
     annotations = np.empty((batch, length, 2, size), x.dtype)
     for run in space.runs:
         for direction, shares in run.parts_of(run.buffers.shares):
@@ -128,24 +128,28 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
             inputs = space.inputs[direction]
             inputs[:, :, 1:] = x.swapaxes(0, 1)[_ORDERS[direction]]
             np.matmul(input_weight(step, w_ih, b_ih, b_hh), inputs.swapaxes(1, 2), shares)
-        _forward(run, mask, [weights[4 * direction : 4 * direction + 4] for direction in run.directions])
+        _forward(
+            run,
+            run.held(padded),
+            [weights[4 * direction : 4 * direction + 4] for direction in run.directions],
+        )
         for direction, states in run.parts_of(run.buffers.states[0]):
             rows = space.rows[direction]
             np.copyto(rows, states.swapaxes(1, 2))
             annotations[:, :, direction] = rows[1:].swapaxes(0, 1)[:, _ORDERS[direction]]
-    if not mask.all():
+    if padded is not None:
         annotations[~mask] = 0
-    return annotations.reshape(batch, length, 2 * size), loan
+    return annotations.reshape(batch, length, 2 * size), (loan, padded)
 
 
-def _forward(run: _Run, mask: np.ndarray, weights: Sequence[Sequence[np.ndarray]]) -> None:
+def _forward(run: _Run, held: np.ndarray | None, weights: Sequence[Sequence[np.ndarray]]) -> None:
     """All steps of a run."""
-    buffers, held = run.buffers, run.held(mask)
+    buffers = run.buffers
     w = forward_products(buffers.step, *(w_hh for _, w_hh, _, _ in weights))
     buffers.start()
     buffers.set_bias(*(b_hh for _, _, _, b_hh in weights))
     with np.errstate(over="ignore"):
-        for t in range(mask.shape[1]):
+        for t in range(len(buffers.shares)):
             buffers.step_on(t, w)
             if held is not None:
                 for after, before in zip(buffers.state[t + 1], buffers.state[t], strict=True):
@@ -154,7 +158,8 @@ def _forward(run: _Run, mask: np.ndarray, weights: Sequence[Sequence[np.ndarray]
 
 def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str) -> Any:
     step = STEPS[cell]
-    space: _Space = saved.space
+    loan, padded = saved
+    space: _Space = loan.space
     batch, length, width = x.shape
     size = weights[1].shape[1]
     by_direction = g.reshape(batch, length, 2, size)
@@ -166,7 +171,7 @@ def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str
             np.copyto(space.arriving, by_direction[:, _ORDERS[direction], direction].swapaxes(0, 1))
             np.copyto(upstream, space.arriving.swapaxes(1, 2))
         w = backward_products(step, *(weights[4 * direction + 1] for direction in run.directions))
-        grads, held = run.gradients, run.held(mask)
+        grads, held = run.gradients, run.held(padded)
         grads.start()
         for t in reversed(range(length)):
             if held is None:
@@ -179,7 +184,7 @@ def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str
             gradients += grads.of_weights(inputs, states, place)
             to_inputs = np.matmul(grads.all[place].to_input.T, weights[4 * direction])
             to_x = to_x + to_inputs.reshape(length, batch, width)[_ORDERS[direction]].swapaxes(0, 1)
-    return (to_x if mask.all() else np.where(mask[:, :, None], to_x, 0), None, *gradients)
+    return (to_x if padded is None else np.where(mask[:, :, None], to_x, 0), None, *gradients)
 
 
 def _back_past_pads(grads: Gradients, t: int, upstream: np.ndarray, held: np.ndarray, w: Products) -> None:
