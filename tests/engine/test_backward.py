@@ -243,6 +243,17 @@ def test_a_gradient_that_nobody_else_has_is_not_copied() -> None:
     assert id(x.grad) == made[0]
 
 
+def test_a_gradient_may_be_written_to_though_a_rule_gave_one_that_may_not() -> None:
+    def rule(g: Any, y: Any, x: Any) -> Any:
+        gradient = g * 2.0
+        gradient.flags.writeable = False
+        return gradient
+
+    x = leaf(np.ones(3))
+    ta.Primitive("twice", lambda x: x * 2.0, rule)(x).backward(np.ones(3))
+    assert np.asarray(x.grad).flags.writeable
+
+
 def test_a_gradient_that_a_rule_keeps_or_returns_twice_or_cut_is_copied() -> None:
     kept: list[np.ndarray] = []
 

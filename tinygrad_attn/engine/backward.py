@@ -31,6 +31,11 @@ def _references_to_a_local() -> int:
     return getrefcount(array)
 
 
+def _is_own(array: np.ndarray) -> bool:
+    """Whether this is neither a view nor one that may not be written to."""
+    return array.base is None and array.flags.writeable
+
+
 _ALONE = _references_to_a_local()
 """How many references an array has that nothing but a variable refers to: whoever gets it needs no copy."""
 
@@ -184,8 +189,9 @@ def walk(
         if targets is None or x in targets:
             if type(g) is Sum or type(g) is Product:
                 g = _value(g, join)
-            alone = type(g) is np.ndarray and g.base is None and getrefcount(g) == _ALONE
-            results[x] = g if alone or create_graph else np.array(g)
+            if not (create_graph or (type(g) is np.ndarray and getrefcount(g) == _ALONE and _is_own(g))):
+                g = np.array(g)
+            results[x] = g
     if release:
         for node in order:
             node._spent = True
