@@ -26,7 +26,7 @@ from tinygrad_attn.nn.copies import describe
 from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, Memory
 from tinygrad_attn.ops import softmax
 from tinygrad_attn.ops.attention import additive_scores, key_exponentials, weighted_sum
-from tinygrad_attn.ops.buffers import Buffers, forward_products, input_weight
+from tinygrad_attn.ops.buffers import Buffers, by_gate, forward_products, input_weight
 from tinygrad_attn.ops.steps import STEPS
 
 if TYPE_CHECKING:
@@ -140,8 +140,7 @@ class PlainSteps:
         self._table, self._w_a, self._v_a = table, attention.W_a.data, attention.v_a.data
         entering = np.concatenate([w_ih[:, self._inner :], w_ih[:, : self._inner]], axis=1)
         enters = input_weight(self._step, entering, b_ih, self._b_hh)
-        enters = enters.reshape(self._step.gates, self._size, -1).swapaxes(1, 2)
-        self._enters = np.ascontiguousarray(enters)  # (G, 1 + V + E, H)
+        self._enters = by_gate(enters, self._size)  # (G, 1 + V + E, H)
         self._recurs = forward_products(self._step, w_hh, rows=True)
         output = decoder.output
         bias = 0 if output.bias is None else output.bias.data

@@ -1,5 +1,7 @@
 """Floor 2: the rule tables, and the kernels of fused operations with their definitions."""
 
+from typing import Any
+
 import numpy as np
 
 from tinygrad_attn.engine.tensor import Tensor, leaf
@@ -84,8 +86,8 @@ __all__ = [
 ]
 
 
-def _astype(x: Tensor, dtype: object) -> Tensor:
-    target = np.dtype(dtype)  # type: ignore[call-overload]
+def _astype(x: Tensor, dtype: Any) -> Tensor:
+    target = np.dtype(dtype)
     return astype(x, dtype=target) if target.kind in "fc" else leaf(x.data.astype(target))
 
 

@@ -202,9 +202,13 @@ def times(weights: Sequence[np.ndarray]) -> Times:
 
 def _times_rows(weight: np.ndarray) -> Times:
     """States (B, H) times (G·H, H): (G, B, H), or (B, H) of a single gate that is `outer`."""
-    size = weight.shape[1]
-    by_gate = np.ascontiguousarray(weight.reshape(-1, size, size).swapaxes(1, 2))
-    return lambda x, out: np.matmul(x, by_gate if out.ndim == 3 else by_gate[0], out)
+    gates = by_gate(weight, weight.shape[1])
+    return lambda x, out: np.matmul(x, gates if out.ndim == 3 else gates[0], out)
+
+
+def by_gate(weight: np.ndarray, size: int) -> np.ndarray:
+    """A weight (G·H, I) as rows (B, I) meet it: (G, I, H)."""
+    return np.ascontiguousarray(weight.reshape(-1, size, weight.shape[1]).swapaxes(1, 2))
 
 
 def backward_products(step: type[Step], *w_hh: np.ndarray) -> Products:

@@ -14,6 +14,7 @@ may overflow, where σ is zero: numpy's warning of it is the caller's to turn of
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -74,8 +75,8 @@ class GateGradients(NamedTuple):
         )
 
 
-class Step:
-    """A cell's step.
+class Step(ABC):
+    """A cell's step. The classes stand for themselves; none has instances.
 
     Attributes:
         gates: G.
@@ -92,14 +93,15 @@ class Step:
     outer: ClassVar[bool] = False
 
     @staticmethod
+    @abstractmethod
     def forward(
         x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
     ) -> None:
         """Writes the new state, and what the backward step needs: in `kept`, and the gates in place of `x`,
         the negated share of the input. `b`, a block, is the bias not in there."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def backward(
         g: Arrays,
         state: Arrays,
@@ -113,7 +115,6 @@ class Step:
     ) -> None:
         """From the gradient `g` for the new state, which is overwritten, that for the state, in `out`, and
         those for the gates. `scratch` are two blocks."""
-        raise NotImplementedError
 
 
 class RNN(Step):

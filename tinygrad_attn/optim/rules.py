@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from tinygrad_attn.optim.gradients import Parameters, all_named, labelled
 from tinygrad_attn.optim.group import Group
 
 
-class Optimizer:
+class Optimizer(ABC):
     """What the optimisers share.
 
     Args:
@@ -67,11 +68,11 @@ class Optimizer:
                 slots = [slot[part] for slot in group.slots]
                 self._update(group.flat[part], group.gradient[part], group.scratch[part], slots, number)
 
+    @abstractmethod
     def _update(
         self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
     ) -> None:
         """Update number `number` of the stretch `p`; may write to all arrays."""
-        raise NotImplementedError
 
     def zero_grad(self) -> None:
         """Forgets the gradients."""

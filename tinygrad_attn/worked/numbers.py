@@ -61,7 +61,8 @@ class Number:
 @cache
 def _steps() -> tuple[Step, Step, Step]:
     """The step of the running example, and the two of the one in two dimensions."""
-    return (*walk(RUNNING).steps, *walk(VECTOR).steps)  # type: ignore[return-value]
+    (running,), (first, second) = walk(RUNNING).steps, walk(VECTOR).steps
+    return running, first, second
 
 
 def _step() -> Step:
