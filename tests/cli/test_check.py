@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tinygrad_attn import nn
@@ -26,6 +28,29 @@ def test_the_table_and_the_exit_code(
     shown = capsys.readouterr()
     assert "tanh" in shown.out and not shown.err
     assert asked == [nn, 7]
+
+
+MINE = """
+import numpy as np
+import tinygrad_attn as ta
+operation = ta.Primitive("cube", lambda x: x**3, lambda g, y, x: 3 * g * x**2)
+wrong = ta.Primitive("wrong", lambda x: x**3, lambda g, y, x: 2 * g * x**2)
+gradcheck_inputs = {"operation": (np.ones(2),), "wrong": (np.ones(2),)}
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("operation", 0), ("wrong", 1)])
+def test_an_operation_of_ones_own(name: str, code: int, tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE, encoding="utf-8")
+    assert main(["check", f"{path}::{name}"]) == code
+    shown = capsys.readouterr()
+    assert ("cube" if name == "operation" else "wrong") in shown.out and not shown.err
+
+
+def test_a_target_that_is_not_there(tmp_path: Path, capsys: Output) -> None:
+    assert main(["check", f"{tmp_path / 'mine.py'}::operation"]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'mine.py'}: no such file\n"
 
 
 def test_wrong_seed(capsys: Output) -> None:

@@ -8,14 +8,20 @@ from typing import Any
 
 from tinygrad_attn import nn
 from tinygrad_attn.check import suite
+from tinygrad_attn.check.userfile import check_target
 from tinygrad_attn.cli.parser import CHECK_FAILED, OK
 from tinygrad_attn.train import ConfigError
 
 _DESCRIPTION = """\
 Check the gradient of every operation, and of small models with respect to all their parameters, entry by
-entry against complex steps, at order 1 and 2. Prints a table; the exit code is 1 if anything fails.
+entry against complex steps, at order 1 and 2; or that of a function or module of your own. Prints a table;
+the exit code is 1 if anything fails.
+
+The file of your own is imported, which runs it. What to check at stands there as gradcheck_inputs, a tuple
+of inputs, a function that gives one, or a mapping from names to either; defaults of the arguments do as well.
 
   tinygrad-attn check
+  tinygrad-attn check mine.py::operation
 """
 _CLEARED = "\r\x1b[K"
 
@@ -25,6 +31,12 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("check", help="check every gradient", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument(
+        "target",
+        nargs="?",
+        metavar="FILE::NAME",
+        help="a function or module of your own (default: all of these)",
+    )
+    parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="for inputs and weights (default: 0)"
     )
 
@@ -33,6 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Check, naming on a terminal what was checked last, and print the table."""
     if arguments.seed < 0:
         raise ConfigError(f"--seed is {arguments.seed}, expected at least 0")
+    if arguments.target is not None:
+        report = check_target(arguments.target, order=2, rng=arguments.seed)
+        print(report)
+        return OK if report else CHECK_FAILED
     watched = sys.stderr.isatty()
 
     def tell(line: suite.Line) -> None:
