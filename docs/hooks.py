@@ -213,6 +213,20 @@ def busy_table() -> str:
     return "\n".join(lines)
 
 
+def calls_table() -> str:
+    """How many calls of numpy's functions a step makes, and how much of it they take, as
+    `benchmarks/calls.py` found."""
+    rows = _compared("calls")
+    return "\n".join(
+        [
+            "| | S | M | L |",
+            "|---|--:|--:|--:|",
+            "| calls in a step | " + " | ".join(f"{row['calls']:,}" for row in rows) + " |",
+            "| their share of its time | " + " | ".join(f"{row['share']:.0%}" for row in rows) + " |",
+        ]
+    )
+
+
 def compare_machine() -> str:
     """Where these times were taken."""
     return str(_compared("step-S")["machine"])
@@ -270,6 +284,7 @@ def functions() -> dict[str, Any]:
                 decode_table,
                 ideas_table,
                 busy_table,
+                calls_table,
             )
         },
         "found": build_figures.found,

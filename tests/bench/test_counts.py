@@ -18,6 +18,7 @@ from tinygrad_attn.bench import SIZES
 from tinygrad_attn.bench.step import training_step
 from tinygrad_attn.bench.workload import make_batch, make_model
 from tinygrad_attn.engine.tensor import next_number
+from tinygrad_attn.ops import spaces
 from tinygrad_attn.train import workers
 
 OPERATIONS = 13
@@ -51,8 +52,9 @@ class Counting:
 
 
 @pytest.fixture
-def numpy_calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def numpy_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     calls: Counter[str] = Counter()
+    spaces.pool.clear()  # kernels prepare their calls with their workspaces
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith(("tinygrad_attn.ops", "tinygrad_attn.engine", "tinygrad_attn.optim")):
             for name, value in list(vars(module).items()):
@@ -60,7 +62,8 @@ def numpy_calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
                     monkeypatch.setattr(module, name, Counting(np, "numpy", calls))
                 elif isinstance(value, np.ufunc):
                     monkeypatch.setattr(module, name, Counting(value, value.__name__, calls))
-    return calls
+    yield calls
+    spaces.pool.clear()
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -35,6 +35,17 @@ def test_the_longest_unused_go_first() -> None:
     assert pool.borrow(Space, 40).space is not kept[0]
 
 
+def test_those_that_are_free_can_be_let_go() -> None:
+    pool = Pool(100)
+    lent, free = pool.borrow(Space, 10), pool.borrow(Space, 20)
+    spaces_before = lent.space, free.space
+    del free
+    pool.clear()
+    assert pool.borrow(Space, 20).space is not spaces_before[1]
+    del lent
+    assert pool.borrow(Space, 10).space is spaces_before[0]
+
+
 def test_one_larger_than_the_limit_is_kept() -> None:
     pool = Pool(100)
     space = pool.borrow(Space, 500).space

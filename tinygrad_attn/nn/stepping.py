@@ -26,7 +26,7 @@ from tinygrad_attn.nn.copies import describe
 from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, Memory
 from tinygrad_attn.ops import softmax
 from tinygrad_attn.ops.attention import additive_scores, key_exponentials, weighted_sum
-from tinygrad_attn.ops.buffers import Buffers, by_gate, forward_products, input_weight
+from tinygrad_attn.ops.buffers import Buffers, by_gate, input_weight
 from tinygrad_attn.ops.steps import STEPS
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class PlainSteps:
         entering = np.concatenate([w_ih[:, self._inner :], w_ih[:, : self._inner]], axis=1)
         enters = input_weight(self._step, entering, b_ih, self._b_hh)
         self._enters = by_gate(enters, self._size)  # (G, 1 + V + E, H)
-        self._recurs = forward_products(self._step, w_hh, rows=True)
+        self._recurs = [by_gate(w_hh, self._size)]
         output = decoder.output
         bias = 0 if output.bias is None else output.bias.data
         self._leaves = np.insert(output.weight.data.T, self._size, bias, axis=0)
@@ -154,7 +154,7 @@ class PlainSteps:
 
     def _make_room(self, rows: int) -> None:
         dtype = self._enters.dtype
-        self._buffers = Buffers(self._step, 1, rows, self._size, dtype, rows=True)
+        self._buffers = Buffers(self._step, 1, rows, self._size, dtype, self._recurs, rows=True)
         self._buffers.set_bias(self._b_hh)
         used = self._size + self._width + self._inner + 1
         # Products of a part of the columns are quicker where rows begin at the bounds of cache lines.
@@ -175,7 +175,7 @@ class PlainSteps:
         rows[:, 1 + size : word] = context.reshape(len(words), self._width)
         rows[:, word:] = self._table[words]
         np.matmul(rows[:, size:], self._enters, self._buffers.shares[0])
-        self._buffers.step_on(0, self._recurs)
+        self._buffers.step_on(0)
         rows[:, :size] = after[0]
         return np.matmul(rows, self._leaves), np.asarray(weights).reshape(len(words), self._keys.shape[1])
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Product, fused
+from tinygrad_attn.ops.calls import run
 from tinygrad_attn.ops.curves import CACHED, constant, moderate, reach, tanh_of_sum
 from tinygrad_attn.ops.elementwise import tanh
 from tinygrad_attn.ops.linalg import matmul
@@ -74,7 +75,7 @@ def _tanh_of_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     together = max(1, CACHED // max(1, hidden[:1].size))
     for start in range(0, len(hidden), together):
         part = slice(start, start + together)
-        tanh_of_sum(exp_a[part, :, None], exp_b[part, None], hidden[part])
+        run(tanh_of_sum(exp_a[part, :, None], exp_b[part, None], hidden[part]))
     far = [np.isnan(x).any(axis=2) for x in (exp_a, exp_b)]
     if far[0].any() or far[1].any():
         row, n, t = np.nonzero(far[0][:, :, None] | far[1][:, None])

@@ -11,24 +11,38 @@ the columns, equal parts in order, and its own products, while all else is done 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from tinygrad_attn.ops.calls import Calls, call, run
 from tinygrad_attn.ops.curves import constant
 from tinygrad_attn.ops.spaces import bytes_of
 from tinygrad_attn.ops.steps import GateGradients, Gates, Products, Step, Times
 
 
 class Buffers:
-    """What `count` steps of a cell write, with a sentence a column; or a row (`rows`), to go forward only."""
+    """What `count` steps of a cell write, with a sentence a column; or a row (`rows`), to go forward only.
+
+    `weights` are each cell's W_hh (G·H, H), or of sentences in rows what `by_gate` makes of it. The steps
+    refer to these arrays: whoever keeps the buffers writes the weights into them.
+    """
 
     def __init__(
-        self, step: type[Step], count: int, batch: int, size: int, dtype: Any, *, rows: bool = False
+        self,
+        step: type[Step],
+        count: int,
+        batch: int,
+        size: int,
+        dtype: Any,
+        weights: Sequence[np.ndarray],
+        *,
+        rows: bool = False,
     ) -> None:
         block = (batch, size) if rows else (size, batch)
-        self.step = step
+        self.step, self.weights = step, weights
         gates = (step.gates, *block) if rows else (step.gates * size, batch)
         self.shares = np.empty((count, *gates), dtype)
         """Before a step the inputs' negated share of the gates, with biases; after it the gates."""
@@ -38,8 +52,15 @@ class Buffers:
         self.state = list(zip(*self.states, strict=True))
         self.gates_at = [Gates.of(shares, step.gates) for shares in self.shares]
         self.kept_at = [tuple(kept) for kept in self.kept]
-        self._scratch = Gates.of(np.empty(gates, dtype), step.gates)
-        self.nbytes = bytes_of(self.shares, *self.states, self.kept, self.bias, self._scratch.whole)
+        scratch = Gates.of(np.empty(gates, dtype), step.gates)
+        self.nbytes = bytes_of(self.shares, *self.states, self.kept, self.bias, scratch.whole)
+        w = _forward_products(step, weights, rows=rows)
+        self._calls = [
+            step.forward(gates, before, w, self.bias, after, kept, scratch)
+            for gates, (before, after), kept in zip(
+                self.gates_at, pairwise(self.state), self.kept_at, strict=True
+            )
+        ]
 
     def start(self, *initial: np.ndarray) -> None:
         """Sets the state before the first step; what is not given is zero."""
@@ -57,24 +78,16 @@ class Buffers:
         for columns, bias in zip(parts_of(self.bias, len(inner)), inner, strict=True):
             columns[...] = bias[:, None]
 
-    def step_on(self, t: int, w: Products) -> None:
+    def step_on(self, t: int) -> None:
         """Step `t`: from the state before it, and `shares[t]`, to the state after it."""
-        self.step.forward(
-            self.gates_at[t],
-            self.state[t],
-            w,
-            self.bias,
-            self.state[t + 1],
-            self.kept_at[t],
-            self._scratch,
-        )
+        run(self._calls[t])
 
 
 class Gradients:
     """What the backward pass over the steps of `buffers`, with a sentence a column, writes."""
 
-    def __init__(self, buffers: Buffers, cells: int = 1) -> None:
-        step, states = buffers.step, buffers.states[0]
+    def __init__(self, buffers: Buffers) -> None:
+        step, states, cells = buffers.step, buffers.states[0], len(buffers.weights)
         dtype, count, block = states.dtype, len(states) - 1, states.shape[1:]
         units = (step.gates + step.inner) * block[0]
         gates, everything = (
@@ -86,25 +99,45 @@ class Gradients:
         flat = everything.reshape(cells, units, count * everything.shape[3])
         self.all = [GateGradients.of(part, step) for part in flat]
         """Of all steps, for each cell, a column for each step and sentence."""
-        self._copies = [
-            list(zip(everything[:, :, t], parts_of(gates, cells), strict=True)) for t in range(count)
-        ]
         self._ones = np.ones(flat.shape[2], dtype)
         self.carried = tuple(np.empty(block, dtype) for _ in range(step.states))
         self.arriving = tuple(np.empty(block, dtype) for _ in range(step.states))
         self._scratch = (np.empty(block, dtype), np.empty(block, dtype))
-        self._buffers = buffers
+        self._all, self._buffers = everything, buffers
+        # In the order of the gates' gradients, which for a cell with `inner` is not that of the gates.
+        self._weights = [np.empty_like(w) for w in buffers.weights] if step.inner else buffers.weights
         self.nbytes = bytes_of(everything, gates, *self.carried, *self.arriving, *self._scratch, self._ones)
+
+    @cached_property
+    def _calls(self) -> list[Calls]:
+        """What each step calls; not made before a gradient is asked for."""
+        buffers, w = self._buffers, _backward_products(self._buffers.step, self._weights)
+        parts = parts_of(self.gates.whole, len(self.all))
+        return [
+            [
+                *buffers.step.backward(
+                    self.arriving, before, after, gates, kept, w, self.gates, self.carried, self._scratch
+                ),
+                *(call(np.copyto, room, part) for room, part in zip(self._all[:, :, t], parts, strict=True)),
+            ]
+            for t, ((before, after), gates, kept) in enumerate(
+                zip(pairwise(buffers.state), buffers.gates_at, buffers.kept_at, strict=True)
+            )
+        ]
 
     def start(self) -> None:
         """Nothing comes back from beyond the last step."""
         for part in self.carried:
             part[...] = 0
+        if self._weights is not self._buffers.weights:
+            for ordered, w in zip(self._weights, self._buffers.weights, strict=True):
+                size = w.shape[1]
+                ordered[:size], ordered[size:] = w[-size:], w[:-size]
 
-    def step_back(self, t: int, upstream: np.ndarray, w: Products) -> None:
+    def step_back(self, t: int, upstream: np.ndarray) -> None:
         """From `carried` and `upstream`, for the state after step `t`, to `carried`, for the one before."""
         self.arrive(upstream)
-        self.leave(t, w)
+        self.leave(t)
 
     def arrive(self, upstream: np.ndarray) -> None:
         """Sets `arriving`, the gradient for the state after a step: what was carried back, and `upstream`."""
@@ -112,22 +145,9 @@ class Gradients:
         if len(self.carried) > 1:  # an LSTM's memory
             np.copyto(self.arriving[1], self.carried[1])
 
-    def leave(self, t: int, w: Products) -> None:
+    def leave(self, t: int) -> None:
         """From `arriving`, which is overwritten, to `carried`, the gradient for the state before step `t`."""
-        buffers = self._buffers
-        buffers.step.backward(
-            self.arriving,
-            buffers.state[t],
-            buffers.state[t + 1],
-            buffers.gates_at[t],
-            buffers.kept_at[t],
-            w,
-            self.gates,
-            self.carried,
-            self._scratch,
-        )
-        for kept, gates in self._copies[t]:
-            np.copyto(kept, gates)
+        run(self._calls[t])
 
     def of_weights(self, inputs: np.ndarray, states: np.ndarray, cell: int = 0) -> tuple[np.ndarray, ...]:
         """After all steps, the gradients of a cell's weights: W_ih, W_hh, b_ih, b_hh.
@@ -154,6 +174,8 @@ class Gradients:
 
 def parts_of(columns: np.ndarray, cells: int) -> list[np.ndarray]:
     """Each cell's columns of an array (..., cells · B)."""
+    if cells == 1:
+        return [columns]
     batch = columns.shape[-1] // cells
     return [columns[..., cell * batch : (cell + 1) * batch] for cell in range(cells)]
 
@@ -174,51 +196,42 @@ def input_weight(step: type[Step], w: np.ndarray, b_ih: np.ndarray, b_hh: np.nda
     return whole
 
 
-def forward_products(step: type[Step], *w_hh: np.ndarray, rows: bool = False) -> Products:
-    """The products of the forward steps with each cell's W_hh (G·H, H); with `rows`, of states (B, H)."""
+def _forward_products(step: type[Step], w_hh: Sequence[np.ndarray], *, rows: bool) -> Products:
+    """The products of the forward steps with each cell's W_hh; with `rows`, of states (B, H)."""
+    if rows:
+        (by_gates,) = w_hh  # (G, H, H)
+        return Products(_times_rows(by_gates[:-1] if step.outer else by_gates), _times_rows(by_gates[-1]))
     size = w_hh[0].shape[1]
     if step.outer:
-        gates, outer = [w[:-size] for w in w_hh], [w[-size:] for w in w_hh]
-    else:
-        gates, outer = list(w_hh), []
-    if rows:
-        return Products(*(_times_rows(part) for part in (*gates, *outer)))
-    return Products(times(gates), times(outer) if outer else None)
+        return Products(_times([w[:-size] for w in w_hh]), _times([w[-size:] for w in w_hh]))
+    return Products(_times(w_hh))
 
 
-def times(weights: Sequence[np.ndarray]) -> Times:
+def _backward_products(step: type[Step], w_hh: Sequence[np.ndarray]) -> Products:
+    """The products of the backward steps: gradients for gates times each cell's W_hhᵀ."""
+    size = w_hh[0].shape[1]
+    if step.outer:
+        return Products(_times([w[:-size].T for w in w_hh]), _times([w[-size:].T for w in w_hh]))
+    return Products(_times([w.T for w in w_hh]))
+
+
+def _times(weights: Sequence[np.ndarray]) -> Times:
     """The product of each cell's weight with its columns."""
-    if len(weights) == 1:
-        return partial(np.matmul, weights[0])
-
-    def each(x: np.ndarray, out: np.ndarray) -> None:
-        for weight, columns, result in zip(
-            weights, parts_of(x, len(weights)), parts_of(out, len(weights)), strict=True
-        ):
-            np.matmul(weight, columns, result)
-
-    return each
+    cells = len(weights)
+    return lambda x, out: [
+        call(np.matmul, weight, columns, result)
+        for weight, columns, result in zip(weights, parts_of(x, cells), parts_of(out, cells), strict=True)
+    ]
 
 
 def _times_rows(weight: np.ndarray) -> Times:
-    """States (B, H) times (G·H, H): (G, B, H), or (B, H) of a single gate that is `outer`."""
-    gates = by_gate(weight, weight.shape[1])
-    return lambda x, out: np.matmul(x, gates if out.ndim == 3 else gates[0], out)
+    """States (B, H) times (G, H, H), or (H, H) of a single gate that is `outer`."""
+    return lambda x, out: [call(np.matmul, x, weight, out)]
 
 
 def by_gate(weight: np.ndarray, size: int) -> np.ndarray:
     """A weight (G·H, I) as rows (B, I) meet it: (G, I, H)."""
     return np.ascontiguousarray(weight.reshape(-1, size, weight.shape[1]).swapaxes(1, 2))
-
-
-def backward_products(step: type[Step], *w_hh: np.ndarray) -> Products:
-    """The products of the backward steps: gradients for gates times each cell's W_hhᵀ."""
-    size = w_hh[0].shape[1]
-    if step.outer:
-        return Products(times([w[:-size].T for w in w_hh]), times([w[-size:].T for w in w_hh]))
-    if step.inner:
-        w_hh = tuple(np.concatenate([w[-size:], w[:-size]]) for w in w_hh)
-    return Products(times([w.T for w in w_hh]))
 
 
 def inputs_with_ones(count: int, batch: int, width: int, dtype: Any) -> np.ndarray:

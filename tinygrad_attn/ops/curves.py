@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_attn.ops.calls import Calls, call, run
+
 add, divide, exp = np.add, np.divide, np.exp
 multiply, subtract, tanh = np.multiply, np.subtract, np.tanh
 
@@ -38,25 +40,21 @@ def sigmoid_of(x: np.ndarray, out: np.ndarray) -> None:
     """out = σ(x) = 1 / (1 + exp(-x)); `out` may be `x`."""
     multiply(x, constant(-1, x.dtype), out)  # numpy 2.4's negative errs on float32 with a stride of four
     with np.errstate(over="ignore"):
-        sigmoid_of_minus_(out)
+        run(sigmoid_of_minus_(out))
 
 
-def sigmoid_of_minus_(x: np.ndarray) -> None:
+def sigmoid_of_minus_(x: np.ndarray) -> Calls:
     """σ(-x) = 1 / (1 + exp(x)), in place. exp may be infinite, and σ is zero then: no reason for a warning,
     which is the caller's to turn off, as that takes longer than a call on a small array."""
     one = constant(1, x.dtype)
-    exp(x, x)
-    add(x, one, x)
-    divide(one, x, x)
+    return [call(exp, x, x), call(add, x, one, x), call(divide, one, x, x)]
 
 
-def tanh_(x: np.ndarray) -> None:
+def tanh_(x: np.ndarray) -> Calls:
     """tanh x, in place, for a contiguous array; exp may overflow, as in `sigmoid_of_minus_`."""
     if x.size < LARGE:
-        tanh(x, x)
-    else:
-        multiply(x, constant(2, x.dtype), x)
-        tanh_of_half_(x)
+        return [call(tanh, x, x)]
+    return [call(multiply, x, constant(2, x.dtype), x), call(tanh_of_half_, x)]
 
 
 def tanh_of_half_(x: np.ndarray) -> None:
@@ -72,16 +70,18 @@ def tanh_of_half_(x: np.ndarray) -> None:
         add(part, one, part)
 
 
-def tanh_of_sum(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+def tanh_of_sum(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> Calls:
     """out = tanh(x + y) = 1 - 2 / (1 + a b), given a = exp(2x) and b = exp(2y), both `moderate`.
 
     For every pair of many x and y that takes as many exponentials as there are x and y, not pairs.
     """
     one = constant(1, out.dtype)
-    multiply(a, b, out)
-    add(out, one, out)
-    divide(constant(-2, out.dtype), out, out)
-    add(out, one, out)
+    return [
+        call(multiply, a, b, out),
+        call(add, out, one, out),
+        call(divide, constant(-2, out.dtype), out, out),
+        call(add, out, one, out),
+    ]
 
 
 def reach(dtype: Any) -> float:
@@ -97,15 +97,13 @@ def moderate(x: np.ndarray, multiple: int = 1) -> bool:
     )
 
 
-def sigmoid_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+def sigmoid_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> Calls:
     """out = g y (1 - y)."""
-    subtract(constant(1, y.dtype), y, out)
-    multiply(out, y, out)
-    multiply(out, g, out)
+    one = constant(1, y.dtype)
+    return [call(subtract, one, y, out), call(multiply, out, y, out), call(multiply, out, g, out)]
 
 
-def tanh_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+def tanh_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> Calls:
     """out = g (1 - y²)."""
-    multiply(y, y, out)
-    subtract(constant(1, y.dtype), out, out)
-    multiply(out, g, out)
+    one = constant(1, y.dtype)
+    return [call(multiply, y, y, out), call(subtract, one, out, out), call(multiply, out, g, out)]

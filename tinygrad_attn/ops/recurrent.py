@@ -14,12 +14,12 @@ from tinygrad_attn.ops import steps
 from tinygrad_attn.ops.buffers import (
     Buffers,
     Gradients,
-    backward_products,
-    forward_products,
     input_weight,
     inputs_with_ones,
     rows_of,
 )
+from tinygrad_attn.ops.calls import run
+from tinygrad_attn.ops.checks import check_weights
 from tinygrad_attn.ops.curves import sigmoid_backward, sigmoid_of, tanh_backward
 from tinygrad_attn.ops.elementwise import sigmoid, tanh
 from tinygrad_attn.ops.linear import linear
@@ -86,14 +86,15 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
     """The fused operation of a cell whose state is h alone: one step of the recurrence."""
 
     def kernel(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
-        buffers = Buffers(step, 1, len(h), h.shape[1], h.dtype)
+        check_weights(step, x.shape[1], (w_ih, w_hh, b_ih, b_hh))
+        buffers = Buffers(step, 1, len(h), h.shape[1], h.dtype, [w_hh])
         buffers.start(h.T)
         buffers.set_bias(b_hh)
         inputs = inputs_with_ones(1, len(x), x.shape[1], x.dtype)[0]
         inputs[:, 1:] = x
         np.matmul(input_weight(step, w_ih, b_ih, b_hh), inputs.T, buffers.shares[0])
         with np.errstate(over="ignore"):
-            buffers.step_on(0, forward_products(step, w_hh))
+            buffers.step_on(0)
         return rows_of(buffers.states[0])[1], buffers
 
     def kernel_vjp(
@@ -101,7 +102,7 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
     ) -> Any:
         grads = Gradients(saved)
         grads.start()
-        grads.step_back(0, g.T, backward_products(step, w_hh))
+        grads.step_back(0, g.T)
         to_x = np.matmul(grads.gates.to_input.T, w_ih)
         return (to_x, np.ascontiguousarray(grads.carried[0].T), *grads.of_weights(x, h))
 
@@ -124,9 +125,9 @@ def _lstm_memory_vjp(
     size = c.shape[-1]
     out = np.empty_like(saved)
     i, f, candidate = saved[:size], saved[size : 2 * size], saved[2 * size : 3 * size]
-    sigmoid_backward(g.T * candidate, i, out[:size])
-    sigmoid_backward(g.T * c.T, f, out[size : 2 * size])
-    tanh_backward(g.T * i, candidate, out[2 * size : 3 * size])
+    run(sigmoid_backward(g.T * candidate, i, out[:size]))
+    run(sigmoid_backward(g.T * c.T, f, out[size : 2 * size]))
+    run(tanh_backward(g.T * i, candidate, out[2 * size : 3 * size]))
     out[3 * size :] = 0
     return out.T, g * f.T
 
@@ -145,9 +146,9 @@ def _lstm_hidden_vjp(
     o, squashed = saved
     size = memory.shape[-1]
     out = np.zeros((4 * size, len(g)), g.dtype)
-    sigmoid_backward(g.T * squashed, o, out[3 * size :])
+    run(sigmoid_backward(g.T * squashed, o, out[3 * size :]))
     to_memory = np.empty_like(squashed)
-    tanh_backward(g.T * o, squashed, to_memory)
+    run(tanh_backward(g.T * o, squashed, to_memory))
     return out.T, to_memory.T
 
 

@@ -15,17 +15,16 @@ from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.ops.buffers import (
     Buffers,
     Gradients,
-    backward_products,
-    forward_products,
     input_weight,
     inputs_with_ones,
     parts_of,
 )
+from tinygrad_attn.ops.checks import check_shapes, check_weights
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.spaces import bytes_of, pool
-from tinygrad_attn.ops.steps import STEPS, Products, Step
+from tinygrad_attn.ops.steps import STEPS, Step
 
 
 def step_of(cell: str, x: Any, state: tuple[Any, ...], weights: Sequence[Any]) -> tuple[Any, ...]:
@@ -55,6 +54,13 @@ def _direction(x: Any, weights: Sequence[Any], mask: np.ndarray, cell: str, time
     return stack(states, axis=1)
 
 
+def _check(x: Any, mask: np.ndarray, weights: Sequence[Any], step: type[Step]) -> None:
+    """Raises ValueError unless the shapes fit."""
+    check_shapes(mask=(mask, x.shape[:2]), w_hh=(weights[5], weights[1].shape))
+    for cell in (weights[:4], weights[4:]):
+        check_weights(step, x.shape[2], cell)
+
+
 def bidirectional_definition(x: Any, mask: np.ndarray, *weights: Any, cell: str) -> Any:
     """h_j = [→h_j ; ←h_j], each direction from the zero state, over the positions that the mask admits.
 
@@ -62,6 +68,7 @@ def bidirectional_definition(x: Any, mask: np.ndarray, *weights: Any, cell: str)
     where the mask is False. Bahdanau et al. 2015, 3.2.
     """
     length = x.shape[1]
+    _check(x, mask, weights, STEPS[cell])
     with scope("forward"):
         forward = _direction(x, weights[:4], mask, cell, range(length))
     with scope("backward"):
@@ -85,10 +92,11 @@ class _Run:
     ) -> None:
         self.directions = directions
         columns = len(directions) * batch
-        self.buffers = Buffers(step, length, columns, size, dtype)
-        self.gradients = Gradients(self.buffers, len(directions))
+        self.weights = [np.empty((step.gates * size, size), dtype) for _ in directions]
+        self.buffers = Buffers(step, length, columns, size, dtype, self.weights)
+        self.gradients = Gradients(self.buffers)
         self.upstream = np.empty((length, size, columns), dtype)
-        self.nbytes = self.buffers.nbytes + self.gradients.nbytes + self.upstream.nbytes
+        self.nbytes = self.buffers.nbytes + self.gradients.nbytes + bytes_of(self.upstream, *self.weights)
 
     def parts_of(self, columns: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Each direction with its columns."""
@@ -115,6 +123,7 @@ class _Space:
 
 def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) -> tuple[Any, Any]:
     step = STEPS[cell]
+    _check(x, mask, weights, step)
     batch, length, width = x.shape
     size = weights[1].shape[1]
     loan = pool.borrow(_Space, step, length, batch, width, size, x.dtype)
@@ -145,19 +154,19 @@ def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) ->
 def _forward(run: _Run, held: np.ndarray | None, weights: Sequence[Sequence[np.ndarray]]) -> None:
     """All steps of a run."""
     buffers = run.buffers
-    w = forward_products(buffers.step, *(w_hh for _, w_hh, _, _ in weights))
+    for kept, (_, w_hh, _, _) in zip(run.weights, weights, strict=True):
+        np.copyto(kept, w_hh)
     buffers.start()
     buffers.set_bias(*(b_hh for _, _, _, b_hh in weights))
     with np.errstate(over="ignore"):
         for t in range(len(buffers.shares)):
-            buffers.step_on(t, w)
+            buffers.step_on(t)
             if held is not None:
                 for after, before in zip(buffers.state[t + 1], buffers.state[t], strict=True):
                     np.copyto(after, before, where=held[t])
 
 
 def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str) -> Any:
-    step = STEPS[cell]
     loan, padded = saved
     space: _Space = loan.space
     batch, length, width = x.shape
@@ -170,14 +179,13 @@ def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str
             # By way of rows beside each other: straight from rows far apart it takes longer.
             np.copyto(space.arriving, by_direction[:, _ORDERS[direction], direction].swapaxes(0, 1))
             np.copyto(upstream, space.arriving.swapaxes(1, 2))
-        w = backward_products(step, *(weights[4 * direction + 1] for direction in run.directions))
         grads, held = run.gradients, run.held(padded)
         grads.start()
         for t in reversed(range(length)):
             if held is None:
-                grads.step_back(t, run.upstream[t], w)
+                grads.step_back(t, run.upstream[t])
             else:
-                _back_past_pads(grads, t, run.upstream[t], held[t], w)
+                _back_past_pads(grads, t, run.upstream[t], held[t])
         for place, direction in enumerate(run.directions):
             inputs = space.inputs[direction].reshape(length * batch, 1 + width)[:, 1:]
             states = space.rows[direction][:-1].reshape(length * batch, size)
@@ -187,13 +195,13 @@ def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str
     return (to_x if padded is None else np.where(mask[:, :, None], to_x, 0), None, *gradients)
 
 
-def _back_past_pads(grads: Gradients, t: int, upstream: np.ndarray, held: np.ndarray, w: Products) -> None:
+def _back_past_pads(grads: Gradients, t: int, upstream: np.ndarray, held: np.ndarray) -> None:
     """Where the state was held the gradient goes by the step, and none enters."""
     grads.arrive(np.where(held, 0, upstream))
     passing = [np.where(held, part, 0) for part in grads.arriving]
     for part in grads.arriving:
         np.copyto(part, 0, where=held)
-    grads.leave(t, w)
+    grads.leave(t)
     for part, passed in zip(grads.carried, passing, strict=True):
         part += passed
 

@@ -62,6 +62,11 @@ class Pool:
             while held > self._most_bytes and len(self._free) > 1:
                 held -= self._free.pop(0)[1].nbytes
 
+    def clear(self) -> None:
+        """Lets go of the workspaces that are free."""
+        with self._lock:
+            self._free.clear()
+
 
 pool = Pool(MOST_FREE_BYTES)
 

@@ -1,4 +1,5 @@
-"""One step of each recurrent cell on plain arrays, forward and backward: the inner loops of the kernels.
+"""One step of each recurrent cell on plain arrays, forward and backward, as the numpy calls that make it: the
+inner loops of the kernels.
 
 A sentence is a column: a state is (H, B), and each gate is such a block, one below the other, in PyTorch's
 order. So all gates are one product with the state, all their gradients one product back, and every block is
@@ -8,8 +9,8 @@ for the one that a GRU's reset gate scales.
 
 The forward steps also serve blocks (B, H), a sentence a row, where states are picked row by row.
 
-Everything is written into arrays that the caller gives, made once for all steps by `buffers`. Exponentials
-may overflow, where σ is zero: numpy's warning of it is the caller's to turn off.
+Everything is written into arrays that the caller gives, made once for all steps by `buffers`, which also runs
+the calls. Exponentials may overflow, where σ is zero: numpy's warning of it is the caller's to turn off.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tinygrad_attn.ops.calls import Calls, call
 from tinygrad_attn.ops.curves import constant, sigmoid_backward, sigmoid_of_minus_, tanh_, tanh_backward
 
 Arrays = tuple[np.ndarray, ...]
-Times = Callable[[np.ndarray, np.ndarray], Any]
+Times = Callable[[np.ndarray, np.ndarray], Calls]
 """`times(x, out)`: out = a weight times x."""
 
 add, multiply, subtract = np.add, np.multiply, np.subtract
@@ -96,7 +98,7 @@ class Step(ABC):
     @abstractmethod
     def forward(
         x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
-    ) -> None:
+    ) -> Calls:
         """Writes the new state, and what the backward step needs: in `kept`, and the gates in place of `x`,
         the negated share of the input. `b`, a block, is the bias not in there."""
 
@@ -112,7 +114,7 @@ class Step(ABC):
         to_gates: GateGradients,
         out: Arrays,
         scratch: Arrays,
-    ) -> None:
+    ) -> Calls:
         """From the gradient `g` for the new state, which is overwritten, that for the state, in `out`, and
         those for the gates. `scratch` are two blocks."""
 
@@ -125,12 +127,14 @@ class RNN(Step):
     @staticmethod
     def forward(
         x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
-    ) -> None:
+    ) -> Calls:
         """As Step.forward."""
         (out,) = new
-        w.gates(state[0], scratch.whole)
-        subtract(scratch.each[0], x.each[0], out)
-        tanh_(out)
+        return [
+            *w.gates(state[0], scratch.whole),
+            call(subtract, scratch.each[0], x.each[0], out),
+            *tanh_(out),
+        ]
 
     @staticmethod
     def backward(
@@ -143,10 +147,12 @@ class RNN(Step):
         to_gates: GateGradients,
         out: Arrays,
         scratch: Arrays,
-    ) -> None:
+    ) -> Calls:
         """As Step.backward."""
-        tanh_backward(g[0], new[0], to_gates.whole)
-        w.gates(to_gates.to_state, out[0])
+        return [
+            *tanh_backward(g[0], new[0], to_gates.whole),
+            *w.gates(to_gates.to_state, out[0]),
+        ]
 
 
 class GRU(Step):
@@ -159,19 +165,21 @@ class GRU(Step):
     @staticmethod
     def forward(
         x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
-    ) -> None:
+    ) -> Calls:
         """As Step.forward."""
         (h,), (out,), (recurrent, change), (r, z, minus_n), part = state, new, kept, x.each, scratch.each[2]
-        w.gates(h, scratch.whole)
-        subtract(x.first, scratch.first, x.first)
-        sigmoid_of_minus_(x.first)
-        add(part, b, recurrent)
-        multiply(r, recurrent, part)
-        subtract(minus_n, part, minus_n)
-        tanh_(minus_n)
-        add(h, minus_n, change)
-        multiply(change, z, out)
-        subtract(out, minus_n, out)
+        return [
+            *w.gates(h, scratch.whole),
+            call(subtract, x.first, scratch.first, x.first),
+            *sigmoid_of_minus_(x.first),
+            call(add, part, b, recurrent),
+            call(multiply, r, recurrent, part),
+            call(subtract, minus_n, part, minus_n),
+            *tanh_(minus_n),
+            call(add, h, minus_n, change),
+            call(multiply, change, z, out),
+            call(subtract, out, minus_n, out),
+        ]
 
     @staticmethod
     def backward(
@@ -184,23 +192,25 @@ class GRU(Step):
         to_gates: GateGradients,
         out: Arrays,
         scratch: Arrays,
-    ) -> None:
+    ) -> Calls:
         """As Step.backward."""
         (g_h,), (recurrent, change), (r, z, minus_n), (carried,), (a, b) = g, kept, gates.each, out, scratch
         inner, to_r, to_z, to_n = to_gates.each
-        multiply(g_h, z, a)  # what goes to h directly
-        subtract(g_h, a, g_h)  # g (1 - z)
-        multiply(change, g_h, b)
-        multiply(b, z, to_z)
-        multiply(minus_n, minus_n, b)
-        subtract(constant(1, b.dtype), b, b)
-        multiply(g_h, b, to_n)
-        multiply(to_n, r, inner)
-        multiply(inner, recurrent, b)
-        multiply(b, r, g_h)
-        subtract(b, g_h, to_r)
-        w.gates(to_gates.to_state, carried)
-        add(carried, a, carried)
+        return [
+            call(multiply, g_h, z, a),  # what goes to h directly
+            call(subtract, g_h, a, g_h),  # g (1 - z)
+            call(multiply, change, g_h, b),
+            call(multiply, b, z, to_z),
+            call(multiply, minus_n, minus_n, b),
+            call(subtract, constant(1, b.dtype), b, b),
+            call(multiply, g_h, b, to_n),
+            call(multiply, to_n, r, inner),
+            call(multiply, inner, recurrent, b),
+            call(multiply, b, r, g_h),
+            call(subtract, b, g_h, to_r),
+            *w.gates(to_gates.to_state, carried),
+            call(add, carried, a, carried),
+        ]
 
 
 class ResetBeforeGRU(Step):
@@ -217,20 +227,22 @@ class ResetBeforeGRU(Step):
     @staticmethod
     def forward(
         x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
-    ) -> None:
+    ) -> Calls:
         """As Step.forward."""
         assert w.outer is not None
         (h,), (out,), (change, reset), (r, z, minus_n), part = state, new, kept, x.each, scratch.each[2]
-        w.gates(h, scratch.first)
-        subtract(x.first, scratch.first, x.first)
-        sigmoid_of_minus_(x.first)
-        multiply(r, h, reset)
-        w.outer(reset, part)
-        subtract(minus_n, part, minus_n)
-        tanh_(minus_n)
-        add(h, minus_n, change)
-        multiply(change, z, out)
-        subtract(h, out, out)
+        return [
+            *w.gates(h, scratch.first),
+            call(subtract, x.first, scratch.first, x.first),
+            *sigmoid_of_minus_(x.first),
+            call(multiply, r, h, reset),
+            *w.outer(reset, part),
+            call(subtract, minus_n, part, minus_n),
+            *tanh_(minus_n),
+            call(add, h, minus_n, change),
+            call(multiply, change, z, out),
+            call(subtract, h, out, out),
+        ]
 
     @staticmethod
     def backward(
@@ -243,25 +255,27 @@ class ResetBeforeGRU(Step):
         to_gates: GateGradients,
         out: Arrays,
         scratch: Arrays,
-    ) -> None:
+    ) -> Calls:
         """As Step.backward."""
         assert w.outer is not None
         (g_h,), (h,), (change, _), (r, z, minus_n) = g, state, kept, gates.each
         (carried,), (a, b) = out, scratch
         to_r, to_z, to_n = to_gates.each
-        multiply(g_h, z, a)
-        multiply(a, change, b)
-        multiply(b, z, to_z)
-        subtract(to_z, b, to_z)  # -g z (1 - z) (h - n)
-        subtract(g_h, a, g_h)  # what goes to h directly
-        tanh_backward(a, minus_n, to_n)
-        w.outer(to_n, a)  # the gradient for r h
-        multiply(a, h, b)
-        sigmoid_backward(b, r, to_r)
-        multiply(a, r, a)
-        w.gates(to_gates.to_state, carried)
-        add(carried, a, carried)
-        add(carried, g_h, carried)
+        return [
+            call(multiply, g_h, z, a),
+            call(multiply, a, change, b),
+            call(multiply, b, z, to_z),
+            call(subtract, to_z, b, to_z),  # -g z (1 - z) (h - n)
+            call(subtract, g_h, a, g_h),  # what goes to h directly
+            *tanh_backward(a, minus_n, to_n),
+            *w.outer(to_n, a),  # the gradient for r h
+            call(multiply, a, h, b),
+            *sigmoid_backward(b, r, to_r),
+            call(multiply, a, r, a),
+            *w.gates(to_gates.to_state, carried),
+            call(add, carried, a, carried),
+            call(add, carried, g_h, carried),
+        ]
 
 
 class LSTM(Step):
@@ -274,20 +288,22 @@ class LSTM(Step):
     @staticmethod
     def forward(
         x: Gates, state: Arrays, w: Products, b: Any, new: Arrays, kept: Arrays, scratch: Gates
-    ) -> None:
+    ) -> Calls:
         """As Step.forward; the state is (h, c)."""
         (h, c), (h_new, c_new), (squashed,), (i, f, minus_candidate, o) = state, new, kept, x.each
-        w.gates(h, scratch.whole)
-        subtract(x.whole, scratch.whole, x.whole)
-        sigmoid_of_minus_(x.first)
-        tanh_(minus_candidate)
-        sigmoid_of_minus_(o)
-        multiply(i, minus_candidate, squashed)
-        multiply(f, c, c_new)
-        subtract(c_new, squashed, c_new)
-        np.copyto(squashed, c_new)
-        tanh_(squashed)
-        multiply(o, squashed, h_new)
+        return [
+            *w.gates(h, scratch.whole),
+            call(subtract, x.whole, scratch.whole, x.whole),
+            *sigmoid_of_minus_(x.first),
+            *tanh_(minus_candidate),
+            *sigmoid_of_minus_(o),
+            call(multiply, i, minus_candidate, squashed),
+            call(multiply, f, c, c_new),
+            call(subtract, c_new, squashed, c_new),
+            call(np.copyto, squashed, c_new),
+            *tanh_(squashed),
+            call(multiply, o, squashed, h_new),
+        ]
 
     @staticmethod
     def backward(
@@ -300,26 +316,28 @@ class LSTM(Step):
         to_gates: GateGradients,
         out: Arrays,
         scratch: Arrays,
-    ) -> None:
+    ) -> Calls:
         """As Step.backward."""
         (g_h, g_c), (_, c), (squashed,), (i, f, minus_candidate, o) = g, state, kept, gates.each
         (to_h, to_c), (part, _) = out, scratch
         to_i, to_f, to_candidate, to_o = to_gates.each
-        multiply(g_h, squashed, part)
-        sigmoid_backward(part, o, to_o)
-        multiply(g_h, o, g_h)
-        tanh_backward(g_h, squashed, part)
-        add(g_c, part, g_c)
-        multiply(g_c, minus_candidate, part)
-        subtract(i, constant(1, part.dtype), to_i)  # the sign of minus_candidate undone
-        multiply(to_i, i, to_i)
-        multiply(to_i, part, to_i)
-        multiply(g_c, c, part)
-        sigmoid_backward(part, f, to_f)
-        multiply(g_c, i, part)
-        tanh_backward(part, minus_candidate, to_candidate)
-        multiply(g_c, f, to_c)
-        w.gates(to_gates.to_state, to_h)
+        return [
+            call(multiply, g_h, squashed, part),
+            *sigmoid_backward(part, o, to_o),
+            call(multiply, g_h, o, g_h),
+            *tanh_backward(g_h, squashed, part),
+            call(add, g_c, part, g_c),
+            call(multiply, g_c, minus_candidate, part),
+            call(subtract, i, constant(1, part.dtype), to_i),  # the sign of minus_candidate undone
+            call(multiply, to_i, i, to_i),
+            call(multiply, to_i, part, to_i),
+            call(multiply, g_c, c, part),
+            *sigmoid_backward(part, f, to_f),
+            call(multiply, g_c, i, part),
+            *tanh_backward(part, minus_candidate, to_candidate),
+            call(multiply, g_c, f, to_c),
+            *w.gates(to_gates.to_state, to_h),
+        ]
 
 
 STEPS: dict[str, type[Step]] = {"rnn": RNN, "gru": GRU, "reset_before_gru": ResetBeforeGRU, "lstm": LSTM}

@@ -1,13 +1,16 @@
 """Bahdanau's decoder over a known target as one fused operation; its definition is the decoder step by step.
 
-The kernel keeps the loop and drops everything around it: no tensor, no array is made for what is used once.
-What does not depend on the state (the words' share of the gates) and all gradients of weights are one product
-each for all steps.
+The kernel keeps the loop and drops everything around it: no tensor, no array is made for what is used once,
+and what a step calls is prepared with the arrays. What does not depend on the state (the words' share of the
+gates) and all gradients of weights are one product each for all steps.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,17 +20,42 @@ from tinygrad_attn.ops.attention import additive_scores, weighted_sum
 from tinygrad_attn.ops.buffers import (
     Buffers,
     Gradients,
-    backward_products,
-    forward_products,
     input_weight,
     inputs_with_ones,
 )
+from tinygrad_attn.ops.calls import Calls, call, run
+from tinygrad_attn.ops.checks import check_shapes, check_weights
 from tinygrad_attn.ops.curves import CACHED, constant, moderate, reach, tanh_of_half_, tanh_of_sum
 from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
 from tinygrad_attn.ops.spaces import bytes_of, pool
 from tinygrad_attn.ops.steps import STEPS, Step
+
+
+def _check(
+    words: Any,
+    initial: Any,
+    annotations: Any,
+    keys: Any,
+    mask: Any,
+    w_a: Any,
+    v_a: Any,
+    weights: Sequence[Any],
+    step: type[Step],
+) -> None:
+    """Raises ValueError unless the shapes fit."""
+    (batch, _, inner), (length, width), (a,) = words.shape, annotations.shape[1:], v_a.shape
+    size = initial.shape[1]
+    check_shapes(
+        initial=(initial, (batch, size)),
+        annotations=(annotations, (batch, length, width)),
+        keys=(keys, (batch, length, a)),
+        w_a=(w_a, (a, size)),
+    )
+    if mask is not None:
+        check_shapes(mask=(mask, (batch, length)))
+    check_weights(step, inner + width, weights)
 
 
 def bahdanau_decoder_definition(
@@ -50,6 +78,7 @@ def bahdanau_decoder_definition(
     (A, H), v_a (A,), the cell's four weights; result (B, N, H + V + E). An LSTM's memory starts at zero.
     Bahdanau et al. 2015, A.1.2 and A.2.2.
     """
+    _check(words, initial, annotations, keys, mask, w_a, v_a, weights, STEPS[cell])
     state: tuple[Any, ...] = (initial,) + (np.zeros(initial.shape, initial.dtype),) * (STEPS[cell].states - 1)
     read = []
     for i in range(words.shape[1]):
@@ -64,9 +93,31 @@ def bahdanau_decoder_definition(
     return stack(read, axis=1)
 
 
+class _Ahead(NamedTuple):
+    """A step of the loop forward."""
+
+    ask: Calls  # 2 W_a s
+    near: Calls  # tanh(W_a s + U_a h), by way of exponentials
+    score: Calls  # e
+    weigh: Calls  # α
+    enter: Calls  # the context's share of the gates
+    tanh: np.ndarray  # (T, B, A)
+    scores: np.ndarray  # (T, B): e, then α
+    row: np.ndarray  # α, (B, 1, T)
+    context: np.ndarray  # (B, 1, V)
+
+
+class _Back(NamedTuple):
+    """A step of the loop backward."""
+
+    leave: Calls  # to the context, by way of the gates
+    ask: Calls  # from the weights α to the state that asked
+    context: np.ndarray  # (B, V, 1)
+
+
 class _Space:
-    """The arrays of the kernel. Scores stand position by position, (T, B): what is the same for all positions
-    is added block by block."""
+    """The arrays of the kernel, and what its loops call. Scores stand position by position, (T, B): what is
+    the same for all positions is added block by block."""
 
     def __init__(
         self,
@@ -81,8 +132,15 @@ class _Space:
         dtype: Any,
     ) -> None:
         self.inputs = inputs_with_ones(count, batch, inner + width, dtype)  # [1 ; E y ; c], (N, B, 1 + E + V)
-        self.words, contexts = self.inputs[:, :, : 1 + inner], self.inputs[:, :, 1 + inner :]
+        self.words = self.inputs[:, :, : 1 + inner]
+        self.contexts = self.inputs[:, :, 1 + inner :]
         self.rows = np.empty((count + 1, batch, size), dtype)  # the states
+        self.w_hh = np.empty((step.gates * size, size), dtype)
+        self.w_c = np.empty((step.gates * size, width), dtype)
+        self.w_a = np.empty((a, size), dtype)
+        self.w_q = np.empty((size, a), dtype)  # 2 W_aᵀ
+        self.v_a = np.empty(a, dtype)
+        self.minus_v = np.empty(a, dtype)
         self.entering = np.empty((step.gates * size, batch), dtype)
         self.leaving = np.empty((batch, width), dtype)
         self.query = np.empty((batch, a), dtype)  # 2 W_a s, or its exponential
@@ -90,34 +148,84 @@ class _Space:
         self.positions = np.empty((length, batch, a), dtype)  # exp(2 U_a h)
         self.hidden = np.empty((count, length, batch, a), dtype)  # tanh(W_a s + U_a h)
         self.term = np.empty((length, batch, a), dtype)
+        self.squared = np.empty((length, batch, a), dtype)  # Σ_i ē_i tanh², for the gradient of the keys
         self.alpha = np.empty((count, length, batch), dtype)
+        self.total = np.empty(batch, dtype)
         self.upstream = np.empty((count, size, batch), dtype)
         self.to_context = np.empty((count, batch, width), dtype)
+        self.to_weights = np.empty((batch, length, 1), dtype)
         self.to_scores = np.empty((count, length, batch), dtype)
+        self.shared = np.empty((length, batch), dtype)
         self.to_query = np.empty((count, batch, a), dtype)
         arrays = [
             array for array in vars(self).values() if isinstance(array, np.ndarray) and array.base is None
         ]
-        self.buffers = Buffers(step, count, batch, size, dtype)
+        self.buffers = Buffers(step, count, batch, size, dtype, [self.w_hh])
         self.gradients = Gradients(self.buffers)
         self.nbytes = bytes_of(*arrays) + self.buffers.nbytes + self.gradients.nbytes
+        self.ahead = [self._ahead(i) for i in range(count)]
+
+    @cached_property
+    def back(self) -> list[_Back]:
+        """The steps of the loop backward; not made before a gradient is asked for."""
+        return [self._back(i) for i in range(len(self.ahead))]
+
+    def _ahead(self, i: int) -> _Ahead:
+        state, share = self.buffers.states[0][i].T, self.buffers.shares[i]
+        tanh, scores = self.hidden[i], self.alpha[i]
+        length, batch, a = tanh.shape
         # Positions in parts that stay near the processor while several calls go over them.
         together = max(1, CACHED // max(1, batch * a))
         parts = [slice(start, start + together) for start in range(0, length, together)]
-        self.position_parts = [self.positions[part] for part in parts]
-        self.steps = list(
-            zip(
-                self.hidden,
-                [[hidden[part] for part in parts] for hidden in self.hidden],
-                self.alpha,
-                self.alpha.swapaxes(1, 2)[:, :, None],  # (N, B, 1, T)
-                contexts[:, :, None],
-                contexts.swapaxes(1, 2),
-                self.buffers.shares,
-                strict=True,
-            )
+        return _Ahead(
+            ask=[call(np.matmul, state, self.w_q, self.query)],
+            near=[
+                call(np.exp, self.query, self.query),
+                *chain.from_iterable(
+                    tanh_of_sum(self.positions[part], self.query, tanh[part]) for part in parts
+                ),
+            ],
+            score=[call(np.matmul, tanh, self.v_a, scores)],
+            weigh=[
+                call(np.exp, scores, scores),
+                call(np.add.reduce, scores, axis=0, out=self.total),
+                call(np.divide, scores, self.total, scores),
+            ],
+            enter=[
+                call(np.matmul, self.w_c, self.contexts[i].T, self.entering),
+                call(np.subtract, share, self.entering, share),
+            ],
+            tanh=tanh,
+            scores=scores,
+            row=scores.T[:, None],
+            context=self.contexts[i][:, None],
         )
-        """What the loop needs of each step, as views made once."""
+
+    def _back(self, i: int) -> _Back:
+        context, carried = self.to_context[i], self.gradients.carried[0]
+        tanh, weight, e, query = self.hidden[i], self.alpha[i], self.to_scores[i], self.to_query[i]
+        return _Back(
+            leave=[
+                call(np.matmul, self.gradients.gates.to_input.T, self.w_c, self.leaving),
+                call(np.add, context, self.leaving, context),
+            ],
+            ask=[
+                call(np.multiply, self.to_weights[:, :, 0].T, weight, e),
+                call(np.add.reduce, e, axis=0, out=self.total),
+                call(np.multiply, weight, self.total, self.shared),
+                call(np.subtract, e, self.shared, e),
+                # The query enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), where Σ_j ē_j = 0, as
+                # a softmax does not change when all scores do. The gradient of a key is one term of that sum.
+                call(np.multiply, tanh, tanh, self.term),
+                call(np.multiply, self.term, e[:, :, None], self.term),
+                call(np.add, self.squared, self.term, self.squared),
+                call(np.add.reduce, self.term, axis=0, out=query),
+                call(np.multiply, query, self.minus_v, query),
+                call(np.matmul, self.w_a.T, query.T, self.asking),
+                call(np.add, carried, self.asking, carried),
+            ],
+            context=context[:, :, None],
+        )
 
 
 def _kernel(
@@ -132,18 +240,22 @@ def _kernel(
     cell: str,
 ) -> tuple[Any, Any]:
     step, (w_ih, w_hh, b_ih, b_hh) = STEPS[cell], weights
+    _check(words, initial, annotations, keys, mask, w_a, v_a, weights, step)
     (batch, count, inner), (_, length, width), size = words.shape, annotations.shape, initial.shape[1]
     loan = pool.borrow(_Space, step, count, batch, inner, size, length, width, len(v_a), words.dtype)
     space: _Space = loan.space
-    buffers, entering, query = space.buffers, space.entering, space.query
+    buffers = space.buffers
     space.words[:, :, 1:] = words.swapaxes(0, 1)
     w_e = input_weight(step, w_ih[:, :inner], b_ih, b_hh)
     # The words' share of the gates, to which each step adds the context's.
     np.matmul(w_e, space.words.swapaxes(1, 2), buffers.shares)
-    w_c, w_q, w = w_ih[:, inner:], w_a.T + w_a.T, forward_products(step, w_hh)
+    np.copyto(space.w_hh, w_hh)
+    np.copyto(space.w_c, w_ih[:, inner:])
+    np.copyto(space.w_a, w_a)
+    np.copyto(space.v_a, v_a)
+    np.add(w_a.T, w_a.T, space.w_q)
     buffers.start(initial.T)
     buffers.set_bias(b_hh)
-    states = buffers.states[0].swapaxes(1, 2)  # (N + 1, B, H)
     two = constant(2, keys.dtype)
     absent = None if mask is None else ~mask.T  # (T, B)
     near = moderate(keys if mask is None else keys[mask])
@@ -161,33 +273,29 @@ def _kernel(
     # |e| <= Σ |v_a|: where that is small, exp(e) is a float without the largest e subtracted first.
     small = np.add.reduce(np.abs(v_a)) <= 2 * reach(v_a.dtype)
     with np.errstate(over="ignore"):
-        for i, (tanh, parts, scores, row, context, column, share) in enumerate(space.steps):
-            np.matmul(states[i], w_q, query)
-            if near and (bounded or moderate(query, 2)):
-                np.exp(query, query)
-                for positions, part in zip(space.position_parts, parts, strict=True):
-                    tanh_of_sum(positions, query, part)
+        for i, at in enumerate(space.ahead):
+            run(at.ask)
+            if near and (bounded or moderate(space.query, 2)):
+                run(at.near)
             else:
-                np.multiply(keys.swapaxes(0, 1), two, tanh)
-                np.add(tanh, query, tanh)
-                tanh_of_half_(tanh)
-            np.matmul(tanh, v_a, scores)
+                np.multiply(keys.swapaxes(0, 1), two, at.tanh)
+                np.add(at.tanh, space.query, at.tanh)
+                tanh_of_half_(at.tanh)
+            run(at.score)
             if absent is not None:
-                scores[absent] = -np.inf
+                at.scores[absent] = -np.inf
             if not small:
-                np.subtract(scores, np.maximum.reduce(scores, axis=0), scores)
-            np.exp(scores, scores)
-            np.divide(scores, np.add.reduce(scores, axis=0), scores)
+                np.subtract(at.scores, np.maximum.reduce(at.scores, axis=0), at.scores)
+            run(at.weigh)
             if absent is not None:
-                scores[:, nothing] = 0
-            np.matmul(row, annotations, context)
-            np.matmul(w_c, column, entering)
-            np.subtract(share, entering, share)
-            buffers.step_on(i, w)
-    np.copyto(space.rows, states)
+                at.scores[:, nothing] = 0
+            np.matmul(at.row, annotations, at.context)
+            run(at.enter)
+            buffers.step_on(i)
+    np.copyto(space.rows, buffers.states[0].swapaxes(1, 2))
     read = np.empty((batch, count, size + width + inner), words.dtype)
     read[:, :, :size] = space.rows[1:].swapaxes(0, 1)
-    read[:, :, size : size + width] = space.inputs[:, :, 1 + inner :].swapaxes(0, 1)
+    read[:, :, size : size + width] = space.contexts.swapaxes(0, 1)
     read[:, :, size + width :] = words
     return read, loan
 
@@ -206,32 +314,24 @@ def _vjp(
     cell: str,
     saved: Any,
 ) -> tuple[Any, ...]:
-    step, (w_ih, w_hh, _, _) = STEPS[cell], weights
+    w_ih = weights[0]
     space: _Space = saved.space
     hidden, alpha, grads = space.hidden, space.alpha, space.gradients
-    to_scores, to_query, to_context, term = space.to_scores, space.to_query, space.to_context, space.term
-    (count, length, batch, a), size = hidden.shape, initial.shape[1]
+    to_scores, to_query, to_context = space.to_scores, space.to_query, space.to_context
+    (count, _, batch, a), size = hidden.shape, initial.shape[1]
     width, inner = annotations.shape[2], words.shape[2]
-    w_c, w = w_ih[:, inner:], backward_products(step, w_hh)
     np.copyto(space.upstream, g[:, :, :size].transpose(1, 2, 0))
     to_context[...] = g[:, :, size : size + width].swapaxes(0, 1)
-    squared = np.zeros((length, batch, a), g.dtype)  # Σ_i ē_i tanh², for the gradient of the keys
+    space.squared[...] = 0
+    np.negative(v_a, space.minus_v)
     grads.start()
-    minus_v = np.negative(v_a)
     for i in reversed(range(count)):
-        grads.step_back(i, space.upstream[i], w)
-        tanh, weight, context, e, query = hidden[i], alpha[i], to_context[i], to_scores[i], to_query[i]
-        np.add(context, np.matmul(grads.gates.to_input.T, w_c, space.leaving), context)
-        np.multiply(np.matmul(annotations, context[:, :, None])[:, :, 0].T, weight, e)
-        np.subtract(e, weight * np.add.reduce(e, axis=0), e)
-        # The query enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), where Σ_j ē_j = 0, as a
-        # softmax does not change when all scores do. The gradient of a key is one term of that sum.
-        np.multiply(tanh, tanh, term)
-        np.multiply(term, e[:, :, None], term)
-        np.add(squared, term, squared)
-        np.multiply(np.add.reduce(term, axis=0), minus_v, query)
-        np.add(grads.carried[0], np.matmul(w_a.T, query.T, space.asking), grads.carried[0])
-    to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], squared, squared)
+        at = space.back[i]
+        grads.step_back(i, space.upstream[i])
+        run(at.leave)
+        np.matmul(annotations, at.context, space.to_weights)
+        run(at.ask)
+    to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], space.squared)
     to_keys *= v_a
     to_annotations = np.matmul(alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))
     to_words = np.matmul(grads.all[0].to_input.T, w_ih[:, :inner]).reshape(count, batch, inner)
