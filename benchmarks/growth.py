@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from tinygrad_attn.bench import SIZES, Size
@@ -113,7 +114,8 @@ def draw() -> None:
         axes.set(xscale="log", yscale="log", xlabel=title, ylabel="milliseconds of a step")
         axes.spines[["top", "right"]].set_visible(False)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
-    figure.savefig(DOCS / "images" / "speed.svg", metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "growth"}):  # the same ids each time
+        figure.savefig(DOCS / "images" / "speed.svg", metadata={"Date": None})
 
 
 def main() -> None:

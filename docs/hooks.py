@@ -95,9 +95,9 @@ def _printed(*arguments: str) -> str:
 
 
 def summary(name: str) -> str:
-    """What an experiment found, as its own list."""
-    module = build_figures.example(name)
-    return "\n".join(f"- {line.strip()}" for line in module.summary(build_figures.found(name)).splitlines())
+    """What an experiment found, as a list; lines that are set in belong to the one before."""
+    lines = build_figures.example(name).summary(build_figures.found(name)).splitlines()
+    return "\n".join(f"{'    ' * line.startswith(' ')}- {line.strip()}" for line in lines)
 
 
 def figure(name: str, alternative: str) -> str:
@@ -106,12 +106,12 @@ def figure(name: str, alternative: str) -> str:
 
 
 def combinations_table() -> str:
-    """Exact match, steps to 99 % and milliseconds per step, for every score, query and cell that was run."""
+    """For every score, query and cell that was run: exact match, steps to 99 %, how much of the weight lies
+    on the true position, how often the largest does, milliseconds per step."""
     content = json.loads((DOCS / "data" / "combinations.json").read_text(encoding="utf-8"))
     seconds = content.get("seconds_per_step", {})
     rows = [
-        "| score | query | cell | copy | steps | reverse | steps | weight on the true position "
-        "| largest there | ms per step |",
+        "| score | query | cell | copy | steps | reverse | steps | weight | largest | ms |",
         "|---|---|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name, runs in content["runs"].items():
@@ -121,7 +121,9 @@ def combinations_table() -> str:
             steps = "" if run is None else str(run["steps_to_goal"] or f"over {run['budget']}")
             cells += ["" if run is None else f"{run['exact_match']:.1%}", steps]
         for key in ("alignment_weight", "alignment_accuracy"):
-            cells.append(" / ".join(f"{runs[task][key]:.0%}" for task in ("copy", "reverse") if task in runs))
+            cells.append(
+                "\u00a0/\u00a0".join(f"{runs[task][key]:.0%}" for task in ("copy", "reverse") if task in runs)
+            )
         cells.append(f"{seconds[name] * 1e3:.1f}" if name in seconds else "")
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
@@ -157,7 +159,7 @@ def compiled_ratio() -> str:
 def operations_table() -> str:
     """The same of single operations, forward and backward."""
     rounds = _compared("ops")["rounds"]
-    names = [row["operation"] for row in rounds[0]["tinygrad_attn"]]
+    names = [row["operation"] for row in rounds[0]["torch"]]
     return _ratios(
         "operation", [(name, _named(rounds, "operation", name, "median_us")) for name in names], "µs"
     )

@@ -79,17 +79,16 @@ def measure():
 
 def figure(found):
     """The context, its slope and the descent."""
-    shades = ("#c2410c", "#ea7a3f", "#f3ab82", "#f8d3bd")
+    shades = ("#7c2d12", "#c2410c", "#ea7a3f", "#f0a070")
     with settings():
-        picture = new_picture(9.4, 3.0)
+        picture = new_picture(8.4, 3.0)
         left, middle, right = picture.subplots(1, 3)
         for temperature, colour in zip(TEMPERATURES, shades, strict=True):
-            left.plot(
-                found["x"], found["soft"][temperature], color=colour, label=f"softmax(e / {temperature:g})"
-            )
-            middle.plot(found["x"], found["slope"][temperature], color=colour)
-        left.plot(found["x"], found["hard"], color="#111827", linestyle="--", label="argmax")
-        middle.plot(found["x"], np.zeros_like(found["x"]), color="#111827", linestyle="--")
+            left.plot(found["x"], found["soft"][temperature], color=colour)
+            label = f"softmax(e / {temperature:g})"
+            middle.plot(found["x"], found["slope"][temperature], color=colour, label=label)
+        left.plot(found["x"], found["hard"], color="#111827", linestyle="--")
+        middle.plot(found["x"], np.zeros_like(found["x"]), color="#111827", linestyle="--", label="argmax")
         left.set(xlabel="first score", title="context c")
         middle.set(xlabel="first score", title="∂c/∂e₁")
         right.plot(found["soft descent"], color=shades[0])
@@ -98,7 +97,7 @@ def figure(found):
         for axes in (left, middle, right):
             axes.title.set_fontsize(10)
             axes.spines[["top", "right"]].set_visible(False)
-        left.legend(frameon=False, fontsize=7)
+        middle.legend(loc="lower right", frameon=False, fontsize=8, labelspacing=0.2, handlelength=1.2)
     return picture
 
 

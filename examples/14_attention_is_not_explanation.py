@@ -43,7 +43,8 @@ def narrow_model(steps):
     """A model whose annotations have fewer entries than its sentences have words, trained a little."""
     task = Task("reverse", min_length=LENGTH, max_length=LENGTH)
     words = len(task.source_vocabulary)
-    model = ta.nn.Seq2Seq(words, words, 16, 32, encoder_hidden_size=HIDDEN, rng=np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    model = ta.nn.Seq2Seq(words, words, 16, 32, encoder_hidden_size=HIDDEN, dtype=np.float64, rng=rng)
     optimizer = ta.optim.Adam(model.named_parameters(), lr=5e-3)
     for step in range(steps):
         optimizer.zero_grad()
@@ -55,7 +56,7 @@ def narrow_model(steps):
 
 def continued(model, s, word, context):
     """The logits of a step of the decoder, from the state before it, with the context given."""
-    embedded, context = model.target_embedding([word]), context[None].astype(np.float32)
+    embedded, context = model.target_embedding([word]), context[None]
     s = model.decoder.cell(ta.concatenate([embedded, context], axis=-1), s)
     return model.decoder.output(ta.concatenate([s, context, embedded], axis=-1)).data[0]
 
@@ -69,11 +70,11 @@ def measure(steps=STEPS):
 
     model, batch = narrow_model(steps)
     output = model(batch.source, batch.lengths, batch.target_in)
-    memory = output.annotations.data[0].astype(np.float64)  # (T, 2 · HIDDEN)
+    memory = output.annotations.data[0]  # (T, 2 · HIDDEN)
     before = output.initial.s
     shares, best = [], None
     for step, word in zip(output.steps, batch.target_in[0], strict=True):
-        alpha = step.weights.data[0] / step.weights.data[0].sum(dtype=np.float64)
+        alpha = step.weights.data[0]
         other = furthest(alpha, memory, rng)
         shares.append(float(np.abs(alpha - other).sum() / 2))
         if shares[-1] == max(shares):
@@ -104,6 +105,7 @@ def figure(found):
             axes.set(xlabel="source word", title=title)
             axes.title.set_fontsize(10)
             axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(y=0.3)  # room for the legend
         axes.legend(frameon=False, fontsize=8)
     return picture
 

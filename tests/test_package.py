@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import tinygrad_attn
 
+HOME = Path(__file__).parents[1]
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(tinygrad_attn.__path__, "tinygrad_attn.")
@@ -61,3 +64,27 @@ def test_the_version_is_the_one_installed() -> None:
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("tinygrad_attn is used from the checkout, not installed")
     assert tinygrad_attn.__version__ == installed
+
+
+def floors() -> dict[str, int]:
+    """The floor of each room, from the import contract."""
+    contract = re.search(
+        r"^layers = \[$(.*?)^\]$", (HOME / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S
+    )
+    assert contract is not None
+    rows = [re.findall(r"\((\w+)\)", line) for line in contract[1].strip().splitlines()]
+    return {room: len(rows) - i for i, row in enumerate(rows) for room in row}
+
+
+def test_packages_say_on_which_floor_they_are() -> None:
+    for room, floor in floors().items():
+        if (HOME / "tinygrad_attn" / room).is_dir():
+            said = importlib.import_module(f"tinygrad_attn.{room}").__doc__
+            assert said is not None and said.startswith(f"Floor {floor}: "), room
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_pages_show_the_floors_of_the_contract(page: str) -> None:
+    rows = re.findall(r"^\| (\d) \| ([^|]*) \|", (HOME / page).read_text(encoding="utf-8"), re.M)
+    shown = {room: int(floor) for floor, rooms in rows for room in re.findall(r"`(\w+)`", rooms)}
+    assert shown == floors()

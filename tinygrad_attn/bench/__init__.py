@@ -1,4 +1,4 @@
-"""What `tinygrad-attn bench` measures: a training step, single operations, decoding, memory."""
+"""Floor 7: what `tinygrad-attn bench` measures: a training step, single operations, decoding, memory."""
 
 from tinygrad_attn.bench.decode import decode
 from tinygrad_attn.bench.memory import memory

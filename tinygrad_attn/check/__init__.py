@@ -1,4 +1,4 @@
-"""Floor 3: checks of gradients, other derivatives to compare with, and the search for the first NaN."""
+"""Floor 4: checks of gradients, other derivatives to compare with, and the search for the first NaN."""
 
 from tinygrad_attn.check.anomaly import AnomalyError, detect_anomaly
 from tinygrad_attn.check.derivatives import hvp, jacobian, jvp

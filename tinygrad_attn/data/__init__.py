@@ -1,4 +1,4 @@
-"""Data to train on: vocabularies, batches, the toy tasks, and pairs from a file.
+"""Floor 5: data to train on: vocabularies, batches, the toy tasks, and pairs from a file.
 
 A data set is a `Task` ("copy", "reverse") or `Pairs` from a file; both offer what `Dataset` says.
 """

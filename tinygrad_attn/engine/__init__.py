@@ -1,4 +1,4 @@
-"""Floor 1: tensors, operations, and the walk that takes gradients."""
+"""Floor 2: tensors, operations, and the walk that takes gradients."""
 
 from tinygrad_attn.engine.backward import grad
 from tinygrad_attn.engine.modes import explicit, no_grad, scope

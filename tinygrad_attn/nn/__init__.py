@@ -1,4 +1,4 @@
-"""Floor 3: modules, from a linear layer to the encoder-decoder with attention."""
+"""Floor 4: modules, from a linear layer to the encoder-decoder with attention."""
 
 from tinygrad_attn.nn.attention import (
     AdditiveAttention,

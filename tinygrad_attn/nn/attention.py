@@ -264,6 +264,10 @@ def _tensor(x: Any, like: Tensor | None) -> Tensor:
     return x if isinstance(x, Tensor) else leaf(x)
 
 
+ATTENTIONS = ("additive", "dot", "scaled", "general", "concat", "none")
+"""The names that `make_attention` knows."""
+
+
 def make_attention(
     name: str,
     query_size: int,
@@ -273,7 +277,7 @@ def make_attention(
     dtype: Any = np.float32,
     rng: np.random.Generator | None = None,
 ) -> Attention:
-    """The attention called `name`: additive, concat, general, dot, scaled or none.
+    """The attention called `name`, one of `ATTENTIONS`.
 
     Raises:
         ValueError: for another name, and where a dot product would meet unequal widths.
@@ -293,4 +297,4 @@ def make_attention(
         return DotAttention() if name == "dot" else ScaledDotAttention()
     if name == "none":
         return FixedContext()
-    raise ValueError(f"attention: '{name}' is not one of additive, dot, scaled, general, concat, none")
+    raise ValueError(f"attention: '{name}' is not one of {', '.join(ATTENTIONS)}")

@@ -159,6 +159,10 @@ class LSTMCell(Cell):
         return x, (h, self._checked_state(state[1], x.shape[0]))
 
 
+CELLS = ("gru", "lstm", "rnn")
+"""The names that `make_cell` knows."""
+
+
 def make_cell(
     name: str,
     input_size: int,
@@ -168,9 +172,9 @@ def make_cell(
     dtype: Any = np.float32,
     rng: np.random.Generator | None = None,
 ) -> Cell:
-    """The cell called `name`: "gru", "lstm" or "rnn". Raises ValueError for another name."""
+    """The cell called `name`, one of `CELLS`. Raises ValueError for another name."""
+    if name not in CELLS:
+        raise ValueError(f"cell: '{name}' is not one of {', '.join(CELLS)}")
     if name == "gru":
         return GRUCell(input_size, hidden_size, reset_after, dtype=dtype, rng=rng)
-    if name not in ("lstm", "rnn"):
-        raise ValueError(f"cell: '{name}' is not one of gru, lstm, rnn")
     return (LSTMCell if name == "lstm" else RNNCell)(input_size, hidden_size, dtype=dtype, rng=rng)

@@ -1,4 +1,4 @@
-"""Floor 2: the rule tables, and the kernels of fused operations with their definitions."""
+"""Floor 3: the rule tables, and the kernels of fused operations with their definitions."""
 
 from typing import Any
 

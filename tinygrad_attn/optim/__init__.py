@@ -1,4 +1,4 @@
-"""Floor 3: optimisers, and clipping by the global norm."""
+"""Floor 4: optimisers, and clipping by the global norm."""
 
 from tinygrad_attn.optim.gradients import NonFiniteError, clip_grad_norm
 from tinygrad_attn.optim.rules import SGD, Adadelta, Adam, Optimizer

@@ -1,4 +1,4 @@
-"""Floor 5: training, evaluation, run folders, and prediction with what was trained."""
+"""Floor 6: training, evaluation, run folders, and prediction with what was trained."""
 
 from tinygrad_attn.train.config import ConfigError, ModelConfig, TrainingConfig, default_settings
 from tinygrad_attn.train.evaluation import Evaluation, evaluate

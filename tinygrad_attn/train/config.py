@@ -12,6 +12,8 @@ import numpy as np
 from tinygrad_attn.data import Dataset, Pairs
 from tinygrad_attn.errors import UserError
 from tinygrad_attn.nn import Seq2Seq, initialise_as_paper
+from tinygrad_attn.nn.attention import ATTENTIONS
+from tinygrad_attn.nn.cells import CELLS
 from tinygrad_attn.train.guard import usual_workers
 
 
@@ -87,13 +89,13 @@ class ModelConfig(_Checked):
 
     attention: str = _setting(
         "additive",
-        _one_of("additive", "dot", "scaled", "general", "concat", "none"),
+        _one_of(*ATTENTIONS),
         "the score that compares a decoder state with an annotation",
     )
     query: str = _setting(
         "previous", _one_of("previous", "current"), "which state asks: s_{i-1} (Bahdanau) or s_i (Luong)"
     )
-    cell: str = _setting("gru", _one_of("gru", "lstm", "rnn"), "the recurrent cell of encoder and decoder")
+    cell: str = _setting("gru", _one_of(*CELLS), "the recurrent cell of encoder and decoder")
     embedding: int = _setting(32, _size, "width of the embeddings of both sides")
     hidden: int = _setting(64, _size, "width of the decoder's state, and of each direction of the encoder")
     attention_size: int | None = _setting(

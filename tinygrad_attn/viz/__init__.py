@@ -1,4 +1,4 @@
-"""Floor 4: pictures. Plotting libraries are imported when something is drawn."""
+"""Floor 5: pictures. Plotting libraries are imported when something is drawn."""
 
 from tinygrad_attn.viz.curves import curves
 from tinygrad_attn.viz.flow import GradientFlow

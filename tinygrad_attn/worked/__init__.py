@@ -1,4 +1,4 @@
-"""Floor 4: the examples that are worked by hand, with every number computed by the package.
+"""Floor 5: the examples that are worked by hand, with every number computed by the package.
 
 The one source of these numbers for the tests, the walkthrough and the documentation.
 """

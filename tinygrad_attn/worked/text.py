@@ -141,7 +141,7 @@ def _backward(page: Page, example: Example, step: Step, s: str) -> None:
 
 def _to_state(page: Page, example: Example, step: Step, s: str) -> None:
     page.heading(f"To the state {s}: it asked in every score")
-    page.say(f"∂loss/∂{s} = Σ_j ∂loss/∂e_j · ∂e_j/∂{s},  ∂e_j/∂{s} = {_SLOPES[example.score][0]}")
+    page.say(f"∂loss/∂{s} = Σ_j ∂loss/∂e_j · ∂e_j/∂{s},  ∂e_j/∂{s} = {_together(_SLOPES[example.score][0])}")
     for j, slope in enumerate(step.slope_s):
         page.result(f"∂e{_index(j + 1)}/∂{s}", *_slope(example, step, j), _array(slope))
     terms = [f"{_signed(d)}·{_array(slope, True)}" for d, slope in zip(step.d_e, step.slope_s, strict=True)]
@@ -156,7 +156,9 @@ def _to_annotations(page: Page, example: Example, step: Step) -> None:
             f"h{_index(j + 1)} value", f"{_number(a)}·{_array(step.d_c, True)}", _array(step.d_h_value[j])
         )
     page.heading("To the annotations: as a key, through the scores")
-    page.say(f"∂loss/∂h_j (key) = ∂loss/∂e_j · ∂e_j/∂h_j,  ∂e_j/∂h_j = {_SLOPES[example.score][1]}")
+    page.say(
+        f"∂loss/∂h_j (key) = ∂loss/∂e_j · ∂e_j/∂h_j,  ∂e_j/∂h_j = {_together(_SLOPES[example.score][1])}"
+    )
     for j, d in enumerate(step.d_e):
         page.result(
             f"h{_index(j + 1)} key",
@@ -202,6 +204,11 @@ _SLOPES = {
     "scaled": ("h_j / √d", "s / √d"),
     "general": ("W_a h_j", "W_aᵀ s"),
 }
+
+
+def _together(formula: str) -> str:
+    """What a line is not broken within."""
+    return formula.replace(" ", _SPACE)
 
 
 def _score(example: Example, step: Step, j: int) -> list[str]:
