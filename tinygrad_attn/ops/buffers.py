@@ -11,16 +11,18 @@ the columns, equal parts in order, and its own products, while all else is done 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.ops.calls import Calls, call, run
+from tinygrad_attn.ops.calls import BYTES, Calls, call, run
 from tinygrad_attn.ops.curves import constant
 from tinygrad_attn.ops.spaces import bytes_of
 from tinygrad_attn.ops.steps import GateGradients, Gates, Products, Step, Times
+
+STEP_BACK = 16
+"""About how many calls a step backward makes."""
 
 
 class Buffers:
@@ -53,7 +55,6 @@ class Buffers:
         self.gates_at = [Gates.of(shares, step.gates) for shares in self.shares]
         self.kept_at = [tuple(kept) for kept in self.kept]
         scratch = Gates.of(np.empty(gates, dtype), step.gates)
-        self.nbytes = bytes_of(self.shares, *self.states, self.kept, self.bias, scratch.whole)
         w = _forward_products(step, weights, rows=rows)
         self._calls = [
             step.forward(gates, before, w, self.bias, after, kept, scratch)
@@ -61,6 +62,8 @@ class Buffers:
                 self.gates_at, pairwise(self.state), self.kept_at, strict=True
             )
         ]
+        arrays = bytes_of(self.shares, *self.states, self.kept, self.bias, scratch.whole)
+        self.nbytes = arrays + BYTES * sum(map(len, self._calls))
 
     def start(self, *initial: np.ndarray) -> None:
         """Sets the state before the first step; what is not given is zero."""
@@ -106,11 +109,12 @@ class Gradients:
         self._all, self._buffers = everything, buffers
         # In the order of the gates' gradients, which for a cell with `inner` is not that of the gates.
         self._weights = [np.empty_like(w) for w in buffers.weights] if step.inner else buffers.weights
-        self.nbytes = bytes_of(everything, gates, *self.carried, *self.arriving, *self._scratch, self._ones)
+        self._calls: list[Calls] | None = None  # not made before a gradient is asked for
+        arrays = bytes_of(everything, gates, *self.carried, *self.arriving, *self._scratch, self._ones)
+        self.nbytes = arrays + count * STEP_BACK * BYTES
 
-    @cached_property
-    def _calls(self) -> list[Calls]:
-        """What each step calls; not made before a gradient is asked for."""
+    def _prepared(self) -> list[Calls]:
+        """What each step calls."""
         buffers, w = self._buffers, _backward_products(self._buffers.step, self._weights)
         parts = parts_of(self.gates.whole, len(self.all))
         return [
@@ -127,6 +131,8 @@ class Gradients:
 
     def start(self) -> None:
         """Nothing comes back from beyond the last step."""
+        if self._calls is None:
+            self._calls = self._prepared()
         for part in self.carried:
             part[...] = 0
         if self._weights is not self._buffers.weights:
@@ -147,6 +153,7 @@ class Gradients:
 
     def leave(self, t: int) -> None:
         """From `arriving`, which is overwritten, to `carried`, the gradient for the state before step `t`."""
+        assert self._calls is not None
         run(self._calls[t])
 
     def of_weights(self, inputs: np.ndarray, states: np.ndarray, cell: int = 0) -> tuple[np.ndarray, ...]:

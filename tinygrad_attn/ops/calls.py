@@ -12,6 +12,9 @@ from typing import Any
 
 Calls = list[Callable[[], Any]]
 
+BYTES = 300
+"""About what a call takes, with its share of the views that it was made from."""
+
 call = partial
 """`call(np.add, a, b, out)`: that call, to be made later."""
 

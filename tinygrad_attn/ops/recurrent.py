@@ -5,6 +5,8 @@ Weights are PyTorch's: `w_ih` (G·H, I), `w_hh` (G·H, H), biases (G·H,), with 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from tinygrad_attn.ops.buffers import (
     rows_of,
 )
 from tinygrad_attn.ops.calls import run
-from tinygrad_attn.ops.checks import check_weights
+from tinygrad_attn.ops.checks import Sizes
 from tinygrad_attn.ops.curves import sigmoid_backward, sigmoid_of, tanh_backward
 from tinygrad_attn.ops.elementwise import sigmoid, tanh
 from tinygrad_attn.ops.linear import linear
@@ -82,11 +84,25 @@ def lstm_hidden_definition(gates: Any, memory: Any) -> Any:
     return sigmoid(split(gates, 4, axis=-1)[3]) * tanh(memory)
 
 
+def _check(name: str, step: type[steps.Step], x: Any, state: Sequence[Any], weights: Sequence[Any]) -> None:
+    """Raises ValueError unless the shapes fit, TypeError for numbers that are not floating."""
+    sizes = Sizes(name)
+    sizes.check("x", x, ("B", "I"))
+    for part, array in zip(("h", "c"), state, strict=False):
+        sizes.check(part, array, ("B", "H"))
+    sizes.check_cell(step, weights)
+
+
 def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
     """The fused operation of a cell whose state is h alone: one step of the recurrence."""
 
+    @functools.wraps(definition)
+    def checked(x: Any, h: Any, *weights: Any) -> Any:
+        _check(name, step, x, (h,), weights)
+        return definition(x, h, *weights)
+
     def kernel(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
-        check_weights(step, x.shape[1], (w_ih, w_hh, b_ih, b_hh))
+        _check(name, step, x, (h,), (w_ih, w_hh, b_ih, b_hh))
         buffers = Buffers(step, 1, len(h), h.shape[1], h.dtype, [w_hh])
         buffers.start(h.T)
         buffers.set_bias(b_hh)
@@ -106,7 +122,7 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
         to_x = np.matmul(grads.gates.to_input.T, w_ih)
         return (to_x, np.ascontiguousarray(grads.carried[0].T), *grads.of_weights(x, h))
 
-    return fused(definition, kernel, kernel_vjp, name=name)
+    return fused(checked, kernel, kernel_vjp, name=name)
 
 
 def _lstm_memory_kernel(gates: np.ndarray, c: np.ndarray) -> tuple[Any, Any]:
@@ -163,4 +179,5 @@ lstm_hidden = fused(lstm_hidden_definition, _lstm_hidden_kernel, _lstm_hidden_vj
 
 def lstm_cell(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
     """One LSTM step, (h', c'): its parts are fused operations, so the definition is also what runs."""
+    _check("lstm_cell", steps.LSTM, x, (h, c), (w_ih, w_hh, b_ih, b_hh))
     return lstm_definition(x, h, c, w_ih, w_hh, b_ih, b_hh)

@@ -19,7 +19,7 @@ from tinygrad_attn.ops.buffers import (
     inputs_with_ones,
     parts_of,
 )
-from tinygrad_attn.ops.checks import check_shapes, check_weights
+from tinygrad_attn.ops.checks import Sizes
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 from tinygrad_attn.ops.shapes import concatenate, stack
@@ -55,10 +55,13 @@ def _direction(x: Any, weights: Sequence[Any], mask: np.ndarray, cell: str, time
 
 
 def _check(x: Any, mask: np.ndarray, weights: Sequence[Any], step: type[Step]) -> None:
-    """Raises ValueError unless the shapes fit."""
-    check_shapes(mask=(mask, x.shape[:2]), w_hh=(weights[5], weights[1].shape))
-    for cell in (weights[:4], weights[4:]):
-        check_weights(step, x.shape[2], cell)
+    """Raises ValueError unless the shapes fit, TypeError for numbers that are not floating."""
+    sizes = Sizes("bidirectional")
+    sizes.check("x", x, ("B", "T", "I"))
+    sizes.check_steps("x", "T")
+    sizes.check("mask", mask, ("B", "T"))
+    sizes.check_cell(step, weights[:4])
+    sizes.check_cell(step, weights[4:])
 
 
 def bidirectional_definition(x: Any, mask: np.ndarray, *weights: Any, cell: str) -> Any:
@@ -67,8 +70,8 @@ def bidirectional_definition(x: Any, mask: np.ndarray, *weights: Any, cell: str)
     x (B, T, I), mask (B, T), weights of the forward and then of the backward cell; result (B, T, 2H), zero
     where the mask is False. Bahdanau et al. 2015, 3.2.
     """
-    length = x.shape[1]
     _check(x, mask, weights, STEPS[cell])
+    length = x.shape[1]
     with scope("forward"):
         forward = _direction(x, weights[:4], mask, cell, range(length))
     with scope("backward"):

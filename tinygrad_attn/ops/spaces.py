@@ -7,6 +7,7 @@ go of it, after the backward pass or with the loss, the workspace is free for th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from threading import RLock
 from typing import Any, Protocol
@@ -18,11 +19,11 @@ MOST_FREE_BYTES = 256 * 2**20
 
 
 class Workspace(Protocol):
-    """A set of arrays."""
+    """A set of arrays, and what is prepared to be done with them."""
 
     @property
     def nbytes(self) -> int:
-        """How much memory they take."""
+        """About how much memory it takes."""
 
 
 class Loan:
@@ -42,33 +43,54 @@ class Pool:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._free: list[tuple[tuple[Any, ...], Workspace]] = []  # the longest unused first
-        self._lock = RLock()  # a loan may end, in the garbage collector, while this thread holds the lock
+        self._free: dict[tuple[Any, ...], list[Workspace]] = {}  # by kind and shape, the longest unused first
+        self._held = 0
+        self.renew_lock()
 
     def borrow(self, kind: Callable[..., Any], *shape: Any) -> Loan:
         """A workspace `kind(*shape)`, made now unless one is free; it holds what is left of earlier use."""
         key = (kind, *shape)
         with self._lock:
-            for position in range(len(self._free) - 1, -1, -1):
-                if self._free[position][0] == key:
-                    return Loan(self, key, self._free.pop(position)[1])
-        return Loan(self, key, kind(*shape))
+            free = self._free.pop(key, None)
+            space = free.pop() if free else None
+            if free:
+                self._free.setdefault(key, []).extend(free)
+            if space is not None:
+                self._held -= space.nbytes
+        return Loan(self, key, kind(*shape) if space is None else space)
 
     def give_back(self, key: tuple[Any, ...], space: Workspace) -> None:
         """The workspace is free again."""
         with self._lock:
-            self._free.append((key, space))
-            held = sum(free.nbytes for _, free in self._free)
-            while held > self._most_bytes and len(self._free) > 1:
-                held -= self._free.pop(0)[1].nbytes
+            free = self._free.pop(key, [])
+            free.append(space)
+            self._free[key] = free
+            self._held += space.nbytes
+            while self._held > self._most_bytes and (len(self._free) > 1 or len(free) > 1):
+                oldest = next(iter(self._free))
+                self._held -= self._free[oldest].pop(0).nbytes
+                if not self._free[oldest]:
+                    del self._free[oldest]
+
+    def __len__(self) -> int:
+        """How many workspaces are free."""
+        return sum(map(len, self._free.values()))
 
     def clear(self) -> None:
         """Lets go of the workspaces that are free."""
         with self._lock:
             self._free.clear()
+            self._held = 0
+
+    def renew_lock(self) -> None:
+        """A new lock, for a forked process: the one it was copied from may be held by a thread it lacks."""
+        self._lock = RLock()  # a loan may end, in the garbage collector, while this thread holds the lock
 
 
 pool = Pool(MOST_FREE_BYTES)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.renew_lock)
 
 
 def bytes_of(*arrays: np.ndarray | None) -> int:

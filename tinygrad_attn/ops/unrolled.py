@@ -8,7 +8,6 @@ gates) and all gradients of weights are one product each for all steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -23,8 +22,8 @@ from tinygrad_attn.ops.buffers import (
     input_weight,
     inputs_with_ones,
 )
-from tinygrad_attn.ops.calls import Calls, call, run
-from tinygrad_attn.ops.checks import check_shapes, check_weights
+from tinygrad_attn.ops.calls import BYTES, Calls, call, run
+from tinygrad_attn.ops.checks import Sizes
 from tinygrad_attn.ops.curves import CACHED, constant, moderate, reach, tanh_of_half_, tanh_of_sum
 from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
@@ -44,18 +43,20 @@ def _check(
     weights: Sequence[Any],
     step: type[Step],
 ) -> None:
-    """Raises ValueError unless the shapes fit."""
-    (batch, _, inner), (length, width), (a,) = words.shape, annotations.shape[1:], v_a.shape
-    size = initial.shape[1]
-    check_shapes(
-        initial=(initial, (batch, size)),
-        annotations=(annotations, (batch, length, width)),
-        keys=(keys, (batch, length, a)),
-        w_a=(w_a, (a, size)),
-    )
+    """Raises ValueError unless the shapes fit, TypeError for numbers that are not floating."""
+    sizes = Sizes("bahdanau_decoder")
+    sizes.check("words", words, ("B", "N", "E"))
+    sizes.check_steps("words", "N")
+    sizes.check("initial", initial, ("B", "H"))
+    sizes.check("annotations", annotations, ("B", "T", "V"))
+    sizes.check_steps("annotations", "T")
+    sizes.check("keys", keys, ("B", "T", "A"))
     if mask is not None:
-        check_shapes(mask=(mask, (batch, length)))
-    check_weights(step, inner + width, weights)
+        sizes.check("mask", mask, ("B", "T"))
+    sizes.check("w_a", w_a, ("A", "H"))
+    sizes.check("v_a", v_a, ("A",))
+    sizes["I"] = sizes["E"] + sizes["V"]
+    sizes.check_cell(step, weights)
 
 
 def bahdanau_decoder_definition(
@@ -91,6 +92,10 @@ def bahdanau_decoder_definition(
             expose(state[0], "s")
             read.append(concatenate([state[0], context, word], axis=-1))
     return stack(read, axis=1)
+
+
+ATTENDING = 25
+"""About how many calls a step makes besides the cell's, forward and back."""
 
 
 class _Ahead(NamedTuple):
@@ -162,13 +167,16 @@ class _Space:
         ]
         self.buffers = Buffers(step, count, batch, size, dtype, [self.w_hh])
         self.gradients = Gradients(self.buffers)
-        self.nbytes = bytes_of(*arrays) + self.buffers.nbytes + self.gradients.nbytes
+        calls = count * ATTENDING * BYTES
+        self.nbytes = bytes_of(*arrays) + calls + self.buffers.nbytes + self.gradients.nbytes
         self.ahead = [self._ahead(i) for i in range(count)]
+        self._steps_back: list[_Back] | None = None
 
-    @cached_property
     def back(self) -> list[_Back]:
         """The steps of the loop backward; not made before a gradient is asked for."""
-        return [self._back(i) for i in range(len(self.ahead))]
+        if self._steps_back is None:
+            self._steps_back = [self._back(i) for i in range(len(self.ahead))]
+        return self._steps_back
 
     def _ahead(self, i: int) -> _Ahead:
         state, share = self.buffers.states[0][i].T, self.buffers.shares[i]
@@ -318,15 +326,16 @@ def _vjp(
     space: _Space = saved.space
     hidden, alpha, grads = space.hidden, space.alpha, space.gradients
     to_scores, to_query, to_context = space.to_scores, space.to_query, space.to_context
-    (count, _, batch, a), size = hidden.shape, initial.shape[1]
+    (count, length, batch, a), size = hidden.shape, initial.shape[1]
     width, inner = annotations.shape[2], words.shape[2]
     np.copyto(space.upstream, g[:, :, :size].transpose(1, 2, 0))
     to_context[...] = g[:, :, size : size + width].swapaxes(0, 1)
     space.squared[...] = 0
     np.negative(v_a, space.minus_v)
     grads.start()
+    back = space.back()
     for i in reversed(range(count)):
-        at = space.back[i]
+        at = back[i]
         grads.step_back(i, space.upstream[i])
         run(at.leave)
         np.matmul(annotations, at.context, space.to_weights)
@@ -343,8 +352,8 @@ def _vjp(
         to_annotations,
         to_keys.swapaxes(0, 1),
         None,
-        np.matmul(to_query.reshape(-1, a).T, states),
-        np.matmul(to_scores.reshape(-1), hidden.reshape(-1, a)),
+        np.matmul(to_query.reshape(count * batch, a).T, states),
+        np.matmul(to_scores.reshape(-1), hidden.reshape(count * length * batch, a)),
         *grads.of_weights(inputs, states),
     )
 
