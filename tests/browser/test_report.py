@@ -333,8 +333,79 @@ def test_no_width_needs_scrolling_sideways(run: Path, open_page: Open, width: in
     page = open_page(page_of(run), viewport={"width": width, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert scale(page) > 0.5  # the graph can be read at once
+    page.get_by_role("button", name="Unfold all").dispatch_event("click")
     box(page, "α₂").dispatch_event("click")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [320, 420, 768, 1280])
+def test_the_graph_opens_as_a_whole(run: Path, open_page: Open, width: int) -> None:
+    page = open_page(page_of(run), viewport={"width": width, "height": 900})
+    frame = page.locator("#graph .canvas").bounding_box()
+    boxes = page.locator("#graph .box").evaluate_all(
+        "boxes => boxes.map(b => b.getBoundingClientRect()).map(r => [r.left, r.top, r.right, r.bottom])"
+    )
+    assert len(boxes) >= 5
+    for left, top, right, bottom in boxes:
+        assert frame["x"] <= left and right <= frame["x"] + frame["width"]
+        assert frame["y"] <= top and bottom <= frame["y"] + frame["height"]
+    if width == 420:  # what was folded opens step by step
+        page.get_by_role("button", name="Open decoder").click()
+        assert page.get_by_role("button", name="Open step 1").count() == 1
+
+
+def test_a_narrow_screen_shows_the_whole_menu(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run), viewport={"width": 420, "height": 900})
+    for link in page.locator(".contents a").all():
+        place = link.bounding_box()
+        assert place["x"] >= 0 and place["x"] + place["width"] <= 420
+    page.get_by_role("link", name="Graph").click()
+    page.wait_for_timeout(1000)
+    menu = page.locator(".contents").bounding_box()
+    assert page.locator("#graph-title").bounding_box()["y"] >= menu["y"] + menu["height"]
+
+
+def test_what_goes_on_sideways_fades_and_stays_readable(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run), viewport={"width": 420, "height": 900})
+    drawing, table = page.locator("#flow-view .right .scroll").all()
+    for region in (drawing, table):
+        region.scroll_into_view_if_needed()
+        assert region.get_attribute("class").split() == ["scroll", "more-right"]
+        region.evaluate("region => region.scrollTo({ left: 1e6, behavior: 'instant' })")
+        page.wait_for_timeout(100)
+        assert region.get_attribute("class").split() == ["scroll", "more-left"]
+    heights = drawing.locator("text").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().height)"
+    )
+    assert min(heights) >= 10
+    wide = open_page(page_of(run))
+    assert [one.get_attribute("class") for one in wide.locator("#flow-view .right .scroll").all()] == [
+        "scroll"
+    ] * 2
+
+
+def test_no_line_runs_through_an_amount(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    bare = page.evaluate(
+        """() => {
+          const drawing = document.querySelector('#flow-view .ways');
+          const plates = [...drawing.querySelectorAll('.plate')].map(one => one.getBBox());
+          const points = [...drawing.querySelectorAll('.way')].flatMap(way => {
+            const length = way.getTotalLength();
+            return Array.from({ length: 200 }, (_, i) => way.getPointAtLength(length * i / 199));
+          });
+          // Where figures stand: a box of text is higher than they are.
+          const core = b => [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3];
+          const crossed = ([x0, y0, x1, y1]) => points.some(
+            p => p.x > x0 && p.x < x1 && p.y > y0 && p.y < y1);
+          const covered = ([x0, y0, x1, y1]) => plates.some(
+            b => b.x <= x0 && b.y <= y0 && b.x + b.width >= x1 && b.y + b.height >= y1);
+          return [...drawing.querySelectorAll('.amount')]
+            .filter(one => crossed(core(one.getBBox())) && !covered(core(one.getBBox())))
+            .map(one => one.textContent);
+        }"""
+    )
+    assert bare == [] and page.locator("#flow-view .amount").count() > 8
 
 
 def luminance(colour: str) -> float:

@@ -344,6 +344,7 @@ def test_a_missing_rule() -> None:
     assert not report
     assert "product has no gradient rule for its input number 1" in str(report)
     assert {row.verdict for row in report.rows} == {"not checked"}
+    assert [row.order for row in checked(half, NORMAL(3), NORMAL(3), order=2).rows] == [1, 1, 2, 2]
 
 
 def test_a_gradient_of_the_wrong_shape() -> None:
@@ -377,6 +378,8 @@ def test_a_function_that_is_not_deterministic() -> None:
 def test_values_that_are_not_finite() -> None:
     report = checked(ta.log, np.array([1.0, -1.0, 0.0]))
     assert not report and "2 of the 3 entries of output 0 are not finite" in str(report)
+    report = checked(ta.log, np.array([-1.0]), order=2)
+    assert [(row.order, row.verdict) for row in report.rows] == [(1, "not checked"), (2, "not checked")]
     report = checked(ta.sqrt, np.array([0.0, 1.0]))
     assert not report and [entry.index for entry in report.worst if entry.verdict == "non-finite"] == [(0,)]
 

@@ -111,7 +111,16 @@ class Scale(ta.nn.Module):
         return self.w * x
 
 three_wide = Scale(3)
+swish = ta.Primitive("swish", lambda x: x / (1 + np.exp(-x)), lambda g, y, x: g)
+cubed = ta.Primitive("cubed", lambda x=np.ones(2): x**3, lambda g, y, x: 3 * g * x**2)
+twice = ta.fused(lambda x: x + x, lambda x: 2 * x, lambda g, y, x: (2 * g,), name="twice")
+numpys = ta.Primitive("exp", np.exp, lambda g, y, x: g * y)
+
+def several(*xs):
+    return xs[0]
+
 number = 3
+values = [1.0]
 
 class Plain:
     pass
@@ -134,11 +143,24 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "rows"),
-    [("cube", ["x"]), ("scores", ["s", "W"]), ("Scale", ["w", "x"]), ("three_wide", ["w", "x"])],
+    [
+        ("cube", ["x"]),
+        ("scores", ["s", "W"]),
+        ("Scale", ["w", "x"]),
+        ("three_wide", ["w", "x"]),
+        ("cubed", ["input 0"]),
+    ],
 )
 def test_a_file_of_somebody_s_own(file: Path, name: str, rows: list[str]) -> None:
     report = check_target(f"{file}::{name}", order=2)
     assert report and [row.name for row in report.rows if row.order == 1] == rows
+
+
+def test_an_imported_operation_is_not_offered(tmp_path: Path) -> None:
+    path = tmp_path / "imports.py"
+    path.write_text("from tinygrad_attn import softmax, tanh, Tensor\nfrom tinygrad_attn.nn import Linear\n")
+    with pytest.raises(UserError, match=r"imports\.py defines no x$"):
+        check_target(f"{path}::x")
 
 
 def test_a_wrong_function_in_a_file(file: Path) -> None:
@@ -160,10 +182,24 @@ def test_inputs_for_the_only_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("::nothing", "defines no nothing; it defines cube, scores, wrong, raises, Scale, three_wide, Plain"),
+        (
+            "::nothing",
+            "defines no nothing; it defines cube, scores, square, wrong, raises, Scale, three_wide, swish, "
+            "cubed, twice, numpys, several$",
+        ),
         ("::raises", r"raises: ValueError: no way \(.*mine.py:18\)"),
-        ("::number", "is a int, expected a function or a module"),
-        ("::Plain", "is a class without parameters"),
+        ("::number", "is an int, expected a function, an operation or an nn module"),
+        ("::values", "is a list, expected a function"),
+        ("::ta", "is an imported Python module, expected a function, an operation or an nn module"),
+        ("::Plain", "is a class without parameters, expected a function, an operation or an nn module"),
+        (
+            "::swish",
+            "swish needs inputs: give its arguments defaults, or define gradcheck_inputs in .*mine.py",
+        ),
+        ("::twice", "twice needs inputs"),
+        ("::numpys", "numpys needs inputs"),
+        ("::several", "several needs inputs"),
+        ("::np.exp", "np.exp needs inputs"),
         ("::Scale.forward", "needs inputs: give its arguments defaults, or define gradcheck_inputs in"),
         ("", "expected path/to/file.py::name"),
         ("::", "expected path/to/file.py::name"),
@@ -190,6 +226,8 @@ def test_a_file_that_cannot_be_imported(tmp_path: Path, source: str, message: st
         check_target(f"{path}::f")
     with pytest.raises(UserError, match="no such file"):
         check_target(f"{tmp_path / 'none.py'}::f")
+    with pytest.raises(UserError, match="a folder, expected a Python file"):
+        check_target(f"{tmp_path}::f")
     (tmp_path / "text.txt").write_text("", encoding="utf-8")
     with pytest.raises(UserError, match="expected a Python file"):
         check_target(f"{tmp_path / 'text.txt'}::f")

@@ -13,7 +13,7 @@ def test_graph_of_the_running_example(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["graph"]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("digraph") and "0.4558" in printed.out and "0.388" not in printed.out
-    assert "backward()" in printed.err
+    assert printed.err == "No gradients: add --backward to compute and draw them.\n"
     path = tmp_path / "example.svg"
     assert main(["graph", "--backward", "--detail", "primitive", "--right", "--out", str(path)]) == 0
     printed = capsys.readouterr()
@@ -30,14 +30,40 @@ def test_graph_of_a_run(copy_run: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert "encoder" in path.read_text("utf-8")
 
 
+def test_graph_of_a_run_without_gradients(copy_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", str(copy_run), "1 2 3"]) == 0
+    error = capsys.readouterr().err
+    assert "add --backward" in error and "backward()" not in error
+    assert "run once more on the recorded inputs. The" in error
+    assert main(["graph", str(copy_run), "1 2 3", "--backward"]) == 0
+    error = capsys.readouterr().err
+    assert "--backward" not in error and "with the gradient that had arrived" in error
+
+
 def test_flow(copy_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flow", "--step", "1"]) == 0
     assert "0.03045  -0.07004  0.03959" in capsys.readouterr().out  # ∂loss/∂e
     assert main(["flow", "--path", "loss", "logits", "c1", "h"]) == 0
-    assert "loss → logits → c1 → h" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines() == [
+        "loss → logits → c1 → h",
+        "-0.119  -0.1577  -0.1113",
+        "norm 0.2267; on all paths together 0.2161, which is less because they cancel in part",
+    ]
+    assert main(["flow", "--path", "loss", "logits", "c1"]) == 0
+    assert capsys.readouterr().out.endswith("\nnorm 0.388; on all paths together 0.388\n")
+    assert main(["flow", str(copy_run), "1 2 3", "--path", "loss", "logits", "c1", "h"]) == 0
+    assert capsys.readouterr().out.count("norm") == 1
     path = tmp_path / "flow.png"
     assert main(["flow", str(copy_run), "1 2 3", "--target", "1 2", "--out", str(path)]) == 0
     assert "norms over 3 steps" in capsys.readouterr().out and path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_of_one_step_is_of_that_step(copy_run: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.svg" for name in ("all", "1", "2")]
+    for path, more in zip(paths, ([], ["--step", "1"], ["--step", "2"]), strict=True):
+        assert main(["flow", str(copy_run), "1 2 3", "--target", "1 2", *more, "--out", str(path)]) == 0
+    pictures = [path.read_text("utf-8") for path in paths]
+    assert len(set(pictures)) == 3 and "step 2 of 3" in pictures[2]
 
 
 @pytest.mark.parametrize("more", [[], ["--gradient"]])
@@ -56,7 +82,7 @@ def test_heatmap(copy_run: Path, tmp_path: Path, more: list[str]) -> None:
     [
         (["graph", "--target", "1"], "--target is for a run"),
         (["graph", "--fold", "nothing"], "fold='nothing' matches no scope"),
-        (["graph", "--limit", "1"], "limit is 1"),
+        (["graph", "--limit", "1"], "--limit is 1, expected at least 2"),
         (["graph", "--out", "x.jpeg"], "x.jpeg: a graph is saved as .svg"),
         (["graph", "--detail", "all"], "--detail"),
         (["graph", "no/such/folder", "1"], "no such folder"),
@@ -65,6 +91,8 @@ def test_heatmap(copy_run: Path, tmp_path: Path, more: list[str]) -> None:
         (["flow", "--path", "loss", "nobody"], "there is no 'nobody'"),
         (["flow", "--path", "loss", "h"], "the gradient comes to logits first"),
         (["flow", "--out", "x.txt"], "x.txt"),
+        (["flow", "--path", "loss", "h", "--out", "x.svg"], "--path is printed, not drawn: leave out --out"),
+        (["flow", "--path", "loss", "h", "--step", "1"], "--path names its steps itself: leave out --step"),
         (["heatmap"], "--out"),
         (["heatmap", "--out", "x.gif"], "x.gif"),
     ],

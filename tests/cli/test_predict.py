@@ -145,6 +145,7 @@ def test_no_run(tmp_path: Path, folder: str, capsys: Output) -> None:
     assert main(["predict", str(tmp_path / folder), "1"]) == 2
     shown = capsys.readouterr()
     assert "expected the folder of a run" in shown.err or "not the folder of a run" in shown.err
+    assert ("a file, expected the folder of a run" in shown.err) == (folder == "file")
 
 
 def test_answers_come_line_by_line_and_a_reader_may_leave(copy_run: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,51 @@ def test_the_page_without_weights_shows_what_there_is(
     assert main(["report", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert "model.safetensors: not there" in printed.err and printed.out == f"{tmp_path / 'report.html'}\n"
+
+
+def a_copy(run: Path, path: Path) -> Path:
+    return Path(shutil.copytree(run, path / "run"))
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_lost_metrics_are_told_and_cost_nothing_else(
+    empty: bool, copy_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_copy(copy_run, tmp_path)
+    assert main(["report", str(run)]) == 0
+    kept = {name: (run / name).read_bytes() for name in ("report.html", "examples.json")}
+    metrics = run / "metrics.jsonl"
+    metrics.unlink()
+    if empty:
+        metrics.write_text("")
+    lost = f"{metrics}: {'empty' if empty else 'not there'}"
+    capsys.readouterr()
+    assert main(["report", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {lost}") and "--out" in error and error.count("\n") == 1
+    assert main(["report", str(run), "--out", str(tmp_path / "x.html")]) == 0
+    assert capsys.readouterr().err == f"{lost}; the page is without figures and curves\n"
+    assert {name: (run / name).read_bytes() for name in kept} == kept
+    (run / "report.html").unlink()
+    assert main(["report", str(run)]) == 0
+    assert capsys.readouterr().err.startswith(lost)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "snapshots.jsonl"])
+def test_a_damaged_file_is_told_once_and_nothing_is_written(
+    name: str, copy_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_copy(copy_run, tmp_path)
+    (run / "examples.json").write_text("")
+    (run / name).write_text("{")
+    assert main(["report", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {run / name}: damaged") and error.count("\n") == 1
+    (run / name).unlink()
+    (run / name).mkdir()
+    assert main(["report", str(run)]) == 2
+    assert capsys.readouterr().err == f"error: {run / name}: Is a directory\n"
+    assert not (run / "examples.json").read_text()
 
 
 def test_wrong_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,6 +96,8 @@ WRONG = {
     "directory": (["."], "expected a file of pairs"),
     "resume where": (["--resume"], "--resume needs --out"),
     "resume what": (["--resume", "--out", "nowhere"], "nowhere: no such folder"),
+    "no folder": (["copy", "--out", ""], "--out is empty, expected the folder of a run"),
+    "resume no folder": (["--resume", "--out", ""], "--out is empty, expected the folder of a run"),
     "both": (["--resume", "--overwrite", "--out", "x"], "exclude one another"),
 }
 
@@ -147,6 +150,28 @@ def test_no_folder_can_be_made(tmp_path: Path, capsys: Output) -> None:
     assert shown.err.count("\n") == 1 and str(tmp_path / "file") in shown.err
 
 
+def test_the_help_says_which_values_there_are_and_which_are_usual(capsys: Output) -> None:
+    assert main(["train", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for line in (
+        "annotation: additive, dot, scaled, general, concat, none (default: additive)",
+        "(Luong): previous, current (default: previous)",
+        "encoder and decoder: gru, lstm, rnn (default: gru)",
+        "PyTorch's, or Bahdanau's B.1: default, paper (default: default)",
+        "paper's deep output: linear, maxout (default: linear)",
+        "rule of the updates: adam, sgd, adadelta (default: adam)",
+        "over the budget: constant, linear, cosine (default: cosine)",
+        "width of the embeddings of both sides (default: 32 for a task, 64 for pairs)",
+        "that of the state if not given (default: 128 for pairs)",
+        "the budget in steps (default: 3000 for a task)",
+        "the budget in minutes (default: 9.7 for pairs)",
+        "sequences in a batch (default: 64)",
+        "(query current) (default: no)",
+        "two evaluations in a row (default: yes)",
+    ):
+        assert line in text
+
+
 def test_divergence_is_a_failed_check(tmp_path: Path, capsys: Output) -> None:
     assert main(["train", "copy", "--out", str(tmp_path), "--lr", "1e30", *SMALL]) == 1
     shown = capsys.readouterr()
@@ -177,6 +202,15 @@ def test_resuming_a_finished_run_says_so(
     shown = capsys.readouterr()
     assert "nothing to go on with" in shown.err and "exactly right" in shown.out
     assert main(["train", str(words), "--resume", "--out", str(words_run), "--quiet"]) == 0
+
+
+def test_what_cannot_be_written_is_told_first(copy_run: Path, tmp_path: Path, capsys: Output) -> None:
+    run = shutil.copytree(copy_run, tmp_path / "run")
+    (run / "vocab.json").unlink()
+    (run / "vocab.json").mkdir()
+    assert main(["train", "--resume", "--out", str(run)]) == 2
+    shown = capsys.readouterr()
+    assert shown.err == f"error: {run / 'vocab.json'}: Is a directory\n" and not shown.out
 
 
 LONG = "--hidden 6 --embedding 3 --batch 4 --dropout 0.1 --steps 300 --evaluate-every 25"

@@ -85,6 +85,7 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
         ("model.safetensors", b"", "model.safetensors: damaged"),
         ("metrics.jsonl", b"{", "metrics.jsonl: damaged"),
         ("metrics.jsonl", b"[]\n", "metrics.jsonl: a row without event"),
+        ("metrics.jsonl", b"[" * 100_000, "metrics.jsonl: damaged"),
     ],
 )
 def test_damage_is_an_error_that_names_the_file(
@@ -108,6 +109,9 @@ def test_damage_is_an_error_that_names_the_file(
 def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no such folder"):
         RunFolder(tmp_path / "run").config()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="file: a file, expected the folder of a run"):
+        RunFolder(tmp_path / "file").config()
 
 
 def test_the_identity_is_that_of_settings_and_data_wherever_the_files_lie() -> None:

@@ -178,6 +178,75 @@ def test_figure_and_step_graph(tmp_path: Path) -> None:
     assert flow._repr_svg_().startswith("<?xml")
 
 
+def legends_and_lines(axes: Any) -> tuple[Any, Any]:
+    """Where the legend of a drawn panel is, and where its curves or bars are allowed to be."""
+    return axes.get_legend().get_window_extent(), axes.get_window_extent()
+
+
+@pytest.mark.parametrize("step", [None, 2])
+def test_legends_stand_beside_the_curves_and_titles_are_free(step: int | None) -> None:
+    picture = ta.viz.gradient_flow(small_loss(batch(3, 4))).figure(step=step)
+    picture.draw_without_rendering()
+    for axes in [axes for axes in picture.axes if axes.get_legend()]:
+        legend, panel = legends_and_lines(axes)
+        assert legend.x0 >= panel.x1
+    titles = [axes.title.get_window_extent() for axes in picture.axes if axes.get_title()]
+    assert len(titles) == 4
+    for axes in picture.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            offset = axis.get_offset_text()
+            assert not offset.get_text()  # a factor has its place beside the axis
+    assert titles[2].y1 + 8 < picture.axes[0].get_window_extent().y0
+
+
+def test_small_numbers_have_their_power_of_ten_beside_the_axis() -> None:
+    h = ta.Tensor([0.2, 0.9, 0.1], requires_grad=True, name="h")
+    alpha = ta.softmax(ta.tanh(h * 1.0))
+    alpha.name = "α"
+    loss = (alpha * h).sum() * 3e-5
+    loss.backward()
+    axes = ta.viz.gradient_flow(loss).figure().axes
+    by_title = {one.get_title(): one for one in axes}
+    assert by_title["‖∂loss/∂h‖ by source position"].get_ylabel() == "in 10⁻⁵"
+    (scale,) = by_title["∂loss/∂α"].child_axes
+    assert scale.get_ylabel() == "in 10⁻⁵"
+
+
+def test_what_there_is_once_is_drawn_as_bars_side_by_side() -> None:
+    loss = running_example()
+    loss.backward()
+    flow = ta.viz.gradient_flow(loss)
+    axes = next(one for one in flow.figure().axes if "∂loss/∂s" in one.get_title())
+    scores, whole = axes.containers
+    assert [scores.get_label(), whole.get_label()] == ["scores", "whole"]
+    assert scores[0].get_height() == pytest.approx(flow.norms("s")[0]) == whole[0].get_height()
+    assert scores[0].get_x() + scores[0].get_width() <= whole[0].get_x() + 1e-9
+
+
+def test_figure_of_one_step() -> None:
+    flow = ta.viz.gradient_flow(small_loss(batch(3, 4)))
+    tokens: Any = {"source": ["日本", "b", "$x$", "d"], "target": ["x", "$y$", "z"]}
+    picture = flow.figure(step=2, **tokens)
+    text = picture.svg()
+    assert "step 2 of 3" in text and "$y$" in text and "日本" in text
+    alpha, e, s, h = picture.axes
+    assert [one.get_title() for one in (alpha, e)] == ["∂loss/∂α₂", "∂loss/∂e₂"]
+    np.testing.assert_allclose([bar.get_height() for bar in alpha.containers[0]], flow.rows("α")[1])
+    np.testing.assert_allclose([bar.get_height() for bar in e.containers[0]], flow.rows("e")[1])
+    assert [label.get_text() for label in s.get_xticklabels()] == ["s₁", "s₂"]
+    by_name = {bars.get_label(): [bar.get_height() for bar in bars] for bars in s.containers}
+    np.testing.assert_allclose(by_name["whole"], flow.norms("s")[1:3])
+    np.testing.assert_allclose(
+        by_name["scores"], [np.linalg.norm(flow.parts(label)["scores"]) for label in ("s1", "s2")]
+    )
+    by_name = {bars.get_label(): [bar.get_height() for bar in bars] for bars in h.containers}
+    assert list(by_name) == ["value", "key"]
+    np.testing.assert_allclose(by_name["key"], [np.linalg.norm(row) for row in flow.rows("h", "key", step=2)])
+    assert text != flow.figure(step=1, **tokens).svg() and text != flow.figure(**tokens).svg()
+    with pytest.raises(ValueError, match="step 4 is not from 1 to the 3"):
+        flow.figure(step=4)
+
+
 def test_wrong_arguments() -> None:
     loss = running_example()
     with pytest.raises(RuntimeError, match="backward"):

@@ -132,6 +132,35 @@ def test_a_gradient_is_drawn_with_its_sign() -> None:
     assert heatmap(rounding, SOURCE, TARGET).axes[0].images[0].get_clim() == (0, 1)
 
 
+def test_few_cells_have_their_numbers() -> None:
+    picture = heatmap([[0.31, 0.41, 0.29]], ["h₁", "h₂", "h₃"], ["1"])
+    assert {"0.31", "0.41", "0.29"} <= set(texts(picture.svg()))
+    black, white = heatmap(np.eye(2), ["a", "b"], ["x", "y"]).axes[0].texts[1:3]
+    assert [black.get_text(), black.get_color(), white.get_text(), white.get_color()] == [
+        "0.00", "white", "0.00", "white"
+    ]  # fmt: skip
+    assert heatmap(np.eye(2), ["a", "b"], ["x", "y"]).axes[0].texts[0].get_color() == "black"
+    assert not heatmap(np.full((9, 9), 1 / 9), list("abcdefghi"), list("abcdefghi")).axes[0].texts
+
+
+def test_small_gradients_are_counted_in_a_power_of_ten() -> None:
+    picture = heatmap([[3.21e-5, -6.5e-6]], ["a", "b"], ["x"], signed=True)
+    assert [text.get_text() for text in picture.axes[0].texts] == ["3.21", "−0.65"]
+    assert picture.axes[1].get_ylabel() == "in 10⁻⁵"
+    picture = heatmap([[-0.0783, -0.3523]], ["a", "b"], ["x"])
+    assert [text.get_text() for text in picture.axes[0].texts] == ["−0.078", "−0.352"]
+    assert not picture.axes[1].get_ylabel()
+    assert [text.get_text() for text in heatmap([[0, 0]], "ab", "x", signed=True).axes[0].texts] == ["0"] * 2
+
+
+def test_numbers_stay_within_their_cells() -> None:
+    for weights in (np.eye(8), -np.eye(8) * 0.0123, np.eye(8) * -1234.0):
+        axes = heatmap(weights, list("abcdefgh"), list("abcdefgh")).axes[0]
+        axes.get_figure().draw_without_rendering()
+        cell = axes.get_window_extent().width / 8
+        assert max(text.get_window_extent().width for text in axes.texts) < cell
+
+
 def test_a_notebook_shows_it() -> None:
     assert heatmap(WEIGHTS, SOURCE, TARGET)._repr_svg_() == heatmap(WEIGHTS, SOURCE, TARGET).svg()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -103,8 +104,6 @@ def test_text_keeps_to_the_width(name: str, width: int) -> None:
 
 
 def test_colour_changes_nothing_else() -> None:
-    import re
-
     plain = text(walk(VECTOR), "A title", width=70)
     coloured = text(walk(VECTOR), "A title", width=70, colour=True)
     assert coloured != plain and re.sub("\x1b\\[[0-9;]*m", "", coloured) == plain
@@ -117,6 +116,26 @@ def test_text_holds_the_numbers_of_the_walk() -> None:
     assert (
         "h₁ value = 0.3068·(-0.3880) = -0.1190" in shown and "∂loss/∂h₁ = -0.1190 + 0.0193 = -0.0997" in shown
     )
+
+
+NEGATIVE = replace(RUNNING, h=((-0.2,), (0.9,), (-0.1,)), s=((0.5,), (-1.5,)), targets=(2, 1))
+SIGNED = {
+    **EXAMPLES,
+    **{f"negative {score}": replace(NEGATIVE, score=score) for score in SCORES},
+    "negative weights": replace(NEGATIVE, W_a=((-0.5,),), U_a=((-1.0,),), v_a=(-2.0,)),
+}
+
+
+@pytest.mark.parametrize("name", SIGNED)
+def test_a_negative_number_is_in_brackets_after_a_sign_and_nowhere_else(name: str) -> None:
+    shown = text(walk(SIGNED[name]), "", width=1000)
+    assert not re.search(r"[-+·/] ?-[\d.].*", shown) and not re.search(r"= \(-[\d.e-]+\).*", shown)
+
+
+def test_the_slope_of_a_negative_score() -> None:
+    shown = text(walk(replace(RUNNING, s=((0.5,), (-1.5,)), targets=(1, 1))), "", width=200)
+    assert "∂e₂/∂s₁ = 1 - (-0.5370)² = 0.7116" in shown
+    assert "∂loss/∂h₁ = -0.0997 + (-0.1075) = " in shown
 
 
 def test_numbers_far_from_one_stay_readable() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -81,7 +81,7 @@ def _checked(problem: Problem, order: int, settings: Settings) -> GradcheckRepor
     notes = list(problem.notes)
     problems = _faults_of(problem, variables, outputs)
     if problems:
-        return _unchecked(problem, order, settings, problems, notes)
+        return _unchecked(problem, range(1, order + 1), settings, problems, notes)
     if not any(output.requires_grad for output in outputs):
         notes.append("no output depends on any input, as far as the rules see")
     upstream = [_random(output.shape, settings.rng) for output in outputs]
@@ -95,7 +95,7 @@ def _checked(problem: Problem, order: int, settings: Settings) -> GradcheckRepor
             found.append(Comparison(objective(), which, settings).run())
         except BackwardError as error:
             problems = [f"order {which}: the backward pass raises {error}"]
-            rest = _unchecked(problem, which, settings, problems, notes)
+            rest = _unchecked(problem, range(which, order + 1), settings, problems, notes)
             found.append(Found(settings.method, rows=list(rest.rows), problems=problems))
             break
     if not all(row.passed for row in found[0].rows):
@@ -137,7 +137,7 @@ def _random(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
 
 
 def _unchecked(
-    problem: Problem, order: int, settings: Settings, problems: list[str], notes: list[str]
+    problem: Problem, orders: Iterable[int], settings: Settings, problems: list[str], notes: list[str]
 ) -> GradcheckReport:
     tolerance = settings.tolerance(settings.method)
     rows = tuple(
@@ -152,6 +152,7 @@ def _unchecked(
             tolerance,
             "not checked",
         )
+        for order in orders
         for variable in problem.variables
     )
     return GradcheckReport(problem.name, settings.method, rows, (), tuple(problems), tuple(notes))

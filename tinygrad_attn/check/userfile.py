@@ -11,12 +11,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tinygrad_attn import ops
 from tinygrad_attn.check.gradcheck import gradcheck
 from tinygrad_attn.check.problem import is_module
 from tinygrad_attn.check.report import GradcheckReport
+from tinygrad_attn.engine import Primitive
 from tinygrad_attn.errors import UserError
 
 INPUTS = "gradcheck_inputs"
+_EXPECTED = "a function, an operation or an nn module"
 
 
 def check_target(target: str, **settings: Any) -> GradcheckReport:
@@ -25,7 +28,8 @@ def check_target(target: str, **settings: Any) -> GradcheckReport:
     The file is imported, which runs it, as `python file.py` would but for its `__main__` part. What it is
     checked with stands beside it in the file, as `gradcheck_inputs`: a tuple of inputs, a function that
     returns one, or a mapping from names to either. A function whose arguments all have defaults needs none:
-    it is checked at those. A class of modules is made without arguments first.
+    it is checked at those, an operation at those of its forward function. A class of modules is made without
+    arguments first.
 
     Args:
         target: `path/to/file.py::name`, where the name may have dots.
@@ -36,7 +40,7 @@ def check_target(target: str, **settings: Any) -> GradcheckReport:
     """
     path, separator, name = target.rpartition("::")
     if not separator or not path or not name:
-        raise UserError(f"{target}: expected path/to/file.py::name, the name of a function or module in it")
+        raise UserError(f"{target}: expected path/to/file.py::name, the name of {_EXPECTED} in it")
     module = _imported(Path(path))
     candidate: Any = module
     for part in name.split("."):
@@ -44,12 +48,12 @@ def check_target(target: str, **settings: Any) -> GradcheckReport:
             raise UserError(f"{path} defines no {name}{_choices(module)}")
         candidate = getattr(candidate, part)
     if not callable(candidate):
-        raise UserError(f"{target} is a {type(candidate).__name__}, expected a function or a module")
+        raise UserError(f"{target} is {_kind(candidate)}, expected {_EXPECTED}")
     fn = candidate
     if isinstance(candidate, type):
         fn = _called(candidate, f"{name}() to make a module")
         if not is_module(fn):
-            raise UserError(f"{target} is a class without parameters, expected a function or a module")
+            raise UserError(f"{target} is a class without parameters, expected {_EXPECTED}")
     inputs = _inputs(module, name, fn)
     report: GradcheckReport = _called(
         lambda: gradcheck(fn, inputs, **{**settings, "raise_exception": False}), name
@@ -59,7 +63,7 @@ def check_target(target: str, **settings: Any) -> GradcheckReport:
 
 def _imported(path: Path) -> ModuleType:
     if not path.is_file():
-        raise UserError(f"{path}: no such file")
+        raise UserError(f"{path}: {'a folder, expected a Python file' if path.is_dir() else 'no such file'}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path}: expected a Python file")
@@ -83,17 +87,31 @@ def _inputs(module: ModuleType, name: str, fn: Callable[..., Any]) -> Any:
         given = _called(given, INPUTS)
     if given is not None:
         return given
-    call = fn.forward if is_module(fn) and hasattr(fn, "forward") else fn
-    defaults = [
-        parameter.default
-        for parameter in inspect.signature(call).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    if any(default is inspect.Parameter.empty for default in defaults):
+    defaults = _defaults(fn)
+    if defaults is None:
         raise UserError(
             f"{name} needs inputs: give its arguments defaults, or define {INPUTS} in {module.__file__}"
         )
-    return tuple(defaults)
+    return defaults
+
+
+def _defaults(fn: Callable[..., Any]) -> tuple[Any, ...] | None:
+    """The defaults of the positional arguments; None if one has none, or it is not known which there are."""
+    call = fn.forward if hasattr(fn, "forward") and (isinstance(fn, Primitive) or is_module(fn)) else fn
+    try:
+        parameters = list(inspect.signature(call).parameters.values())
+    except (TypeError, ValueError):  # such as a function written in C
+        return None
+    positional = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if any(parameter.default is parameter.empty for parameter in positional):
+        return None
+    if not positional and any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return None
+    return tuple(parameter.default for parameter in positional)
 
 
 def _called(function: Callable[[], Any], what: str) -> Any:
@@ -113,13 +131,28 @@ def _called(function: Callable[[], Any], what: str) -> Any:
         raise UserError(f"{what}: {type(error).__name__}: {message}{where}") from error
 
 
+def _kind(candidate: Any) -> str:
+    """What somebody's value is, with its article."""
+    if isinstance(candidate, ModuleType):
+        return "an imported Python module"
+    name = type(candidate).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
 def _choices(module: ModuleType) -> str:
     """What the file defines that could have been meant."""
     names = [
         name
         for name, value in vars(module).items()
-        if not name.startswith("_")
-        and name != INPUTS
-        and (getattr(value, "__module__", None) == module.__name__ or is_module(value))
+        if not name.startswith("_") and name != INPUTS and _is_of(module, value)
     ]
     return f"; it defines {', '.join(names)}" if names else ""
+
+
+def _is_of(module: ModuleType, value: Any) -> bool:
+    """Whether a value can be checked, and comes from the module itself as far as can be told."""
+    if isinstance(value, Primitive):
+        return not any(value is operation for operation in vars(ops).values())
+    if isinstance(value, type) and not hasattr(value, "named_parameters"):
+        return False
+    return is_module(value) or (callable(value) and getattr(value, "__module__", None) == module.__name__)

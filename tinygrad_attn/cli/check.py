@@ -14,8 +14,8 @@ from tinygrad_attn.train import ConfigError
 
 _DESCRIPTION = """\
 Check the gradient of every operation, and of small models with respect to all their parameters, entry by
-entry against complex steps, at order 1 and 2; or that of a function or module of your own. Prints a table;
-the exit code is 1 if anything fails.
+entry against complex steps, at order 1 and 2; or that of a function, operation or nn module of your own.
+Prints a table; the exit code is 1 if anything fails.
 
 The file of your own is imported, which runs it. What to check at stands there as gradcheck_inputs, a tuple
 of inputs, a function that gives one, or a mapping from names to either; defaults of the arguments do as well.
@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
         "target",
         nargs="?",
         metavar="FILE::NAME",
-        help="a function or module of your own (default: all of these)",
+        help="a function, operation or nn module of your own (default: all of these)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="for inputs and weights (default: 0)"

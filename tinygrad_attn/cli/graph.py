@@ -6,7 +6,9 @@ import argparse
 from typing import Any
 
 from tinygrad_attn.cli.computation import ABOUT_INPUT, add_arguments, computed, or_user_error
+from tinygrad_attn.cli.out import GRAPH, check_out
 from tinygrad_attn.cli.parser import OK, say
+from tinygrad_attn.errors import UserError
 from tinygrad_attn.viz import graph
 from tinygrad_attn.viz.graph import DETAILS, LIMIT
 
@@ -19,6 +21,12 @@ every line.
   tinygrad-attn graph runs/reverse "1 2 3" --backward --detail model --out model.svg
   tinygrad-attn graph runs/reverse "1 2 3" --fold "step *" --open encoder --out graph.pdf
 """
+
+# What the library says of a loss without gradients, and what a command line says.
+_WITHOUT_GRADIENTS = {
+    "backward() has not been called on this tensor.": "add --backward to compute and draw them.",
+    " and with the gradient that had arrived": "",
+}
 
 
 def add_parser(commands: Any) -> None:
@@ -57,6 +65,10 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compute, draw, and say what the picture cannot show."""
+    if arguments.limit < 2:
+        raise UserError(f"--limit is {arguments.limit}, expected at least 2")
+    if arguments.out is not None:
+        check_out(arguments.out, "a graph", GRAPH)
     loss = computed(arguments).loss
     if arguments.backward:
         loss.backward()
@@ -70,6 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
             direction="right" if arguments.right else "down",
         )
     )
+    if not arguments.backward:
+        for words, others in _WITHOUT_GRADIENTS.items():
+            drawn.notices = [notice.replace(words, others) for notice in drawn.notices]
     for notice in drawn.notices:
         say(notice)
     if arguments.out is None:

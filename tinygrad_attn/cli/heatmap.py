@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.cli.computation import ABOUT_INPUT, add_arguments, computed, or_user_error
+from tinygrad_attn.cli.out import PICTURE, check_out
 from tinygrad_attn.cli.parser import OK
 from tinygrad_attn.viz import gradient_flow, heatmap
 
@@ -31,6 +32,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compute, and draw the weights or their gradients."""
+    check_out(arguments.out, "a picture", PICTURE)
     computation = computed(arguments)
     computation.loss.backward()
     flow = gradient_flow(computation.loss)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tinygrad_attn.cli.out import PAGE, check_out
 from tinygrad_attn.cli.parser import OK, say
 from tinygrad_attn.errors import UserError
 from tinygrad_attn.train import RunFolder
@@ -27,13 +28,24 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("report", help="write the page of a run", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("folder", metavar="FOLDER", help="a run folder")
-    parser.add_argument("--out", metavar="FILE", help="the page (default: report.html in the folder)")
+    parser.add_argument("--out", metavar="FILE", help="an .html file (default: report.html in the folder)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Observe the best weights, write the page, and say where it is."""
     folder = RunFolder(arguments.folder)
     folder.config()  # wrong folders end here
+    page = folder.path / "report.html"
+    check_out(str(page) if arguments.out is None else arguments.out, "a page", PAGE)
+    folder.snapshots()  # damaged files end here and in the next line, before anything is written
+    if not folder.rows():
+        metrics = folder.path / "metrics.jsonl"
+        lost = f"{metrics}: {'empty' if metrics.exists() else 'not there'}"
+        if arguments.out is None and page.exists():
+            raise UserError(
+                f"{lost}; {page} is left as it was, --out FILE.html writes a page without figures"
+            )
+        say(f"{lost}; the page is without figures and curves")
     try:
         observe(folder)
     except UserError as error:  # no weights yet, or the data are gone: the page shows what there is

@@ -69,6 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, and print what came out."""
     settings = {name: getattr(arguments, name) for name in _SETTINGS if getattr(arguments, name) is not None}
     shown = False if arguments.quiet else True if arguments.progress else None
+    if arguments.out == "":
+        raise ConfigError("--out is empty, expected the folder of a run")
     if arguments.resume:
         result = _resumed(arguments, settings, shown)
     else:
@@ -175,8 +177,9 @@ def _add_settings(group: Any, kind: type[ModelConfig] | type[TrainingConfig]) ->
     meanings = describe_settings(kind)
     for declared in fields(kind):
         option = f"--{declared.name.replace('_', '-')}"
+        meaning = meanings[declared.name].replace("%", "%%")
         if isinstance(declared.default, bool):
-            group.add_argument(option, action=argparse.BooleanOptionalAction, help=meanings[declared.name])
+            group.add_argument(option, action=argparse.BooleanOptionalAction, help=meaning)
             continue
         number = {"int": int, "int | None": int, "float": float, "float | None": float}.get(
             str(declared.type)
@@ -185,7 +188,7 @@ def _add_settings(group: Any, kind: type[ModelConfig] | type[TrainingConfig]) ->
             option,
             type=number or str,
             metavar="N" if number is int else "X" if number is float else "NAME",
-            help=meanings[declared.name].replace("%", "%%"),
+            help=meaning,
         )
 
 

@@ -25,12 +25,15 @@ Check = Callable[[str, Any], None]
 Settings = TypeVar("Settings", "ModelConfig", "TrainingConfig")
 
 
-def _one_of(*choices: str) -> Check:
-    def check(name: str, value: Any) -> None:
-        if value not in choices:
-            raise ConfigError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
+class _OneOf:
+    """The check of a setting that is one of a few words."""
 
-    return check
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+
+    def __call__(self, name: str, value: Any) -> None:
+        if value not in self.choices:
+            raise ConfigError(f"{name} is {value!r}, expected one of {', '.join(self.choices)}")
 
 
 def _count(least: int = 1, most: int = 10**12) -> Check:
@@ -89,13 +92,13 @@ class ModelConfig(_Checked):
 
     attention: str = _setting(
         "additive",
-        _one_of(*ATTENTIONS),
+        _OneOf(*ATTENTIONS),
         "the score that compares a decoder state with an annotation",
     )
     query: str = _setting(
-        "previous", _one_of("previous", "current"), "which state asks: s_{i-1} (Bahdanau) or s_i (Luong)"
+        "previous", _OneOf("previous", "current"), "which state asks: s_{i-1} (Bahdanau) or s_i (Luong)"
     )
-    cell: str = _setting("gru", _one_of(*CELLS), "the recurrent cell of encoder and decoder")
+    cell: str = _setting("gru", _OneOf(*CELLS), "the recurrent cell of encoder and decoder")
     embedding: int = _setting(32, _size, "width of the embeddings of both sides")
     hidden: int = _setting(64, _size, "width of the decoder's state, and of each direction of the encoder")
     attention_size: int | None = _setting(
@@ -106,14 +109,14 @@ class ModelConfig(_Checked):
     )
     dropout: float = _setting(0.0, _number(0, 1, below=True), "probability of dropping an entry in training")
     init: str = _setting(
-        "default", _one_of("default", "paper"), "initial values: PyTorch's, or Bahdanau's B.1"
+        "default", _OneOf("default", "paper"), "initial values: PyTorch's, or Bahdanau's B.1"
     )
     input_feeding: bool = _setting(
         False, _truth, "feed the attentional state to the next step (query current)"
     )
     output_layer: str = _setting(
         "linear",
-        _one_of("linear", "maxout"),
+        _OneOf("linear", "maxout"),
         "the layer before the softmax; maxout is the paper's deep output",
     )
     reset_after: bool = _setting(
@@ -171,10 +174,10 @@ class TrainingConfig(_Checked):
     steps: int | None = _setting(None, _count(), "the budget in steps", optional=True)
     minutes: float | None = _setting(None, _number(0, above=True), "the budget in minutes", optional=True)
     batch: int = _setting(64, _count(1, 1_000_000), "sequences in a batch")
-    optimiser: str = _setting("adam", _one_of("adam", "sgd", "adadelta"), "the rule of the updates")
+    optimiser: str = _setting("adam", _OneOf("adam", "sgd", "adadelta"), "the rule of the updates")
     lr: float = _setting(2e-3, _number(0, above=True), "the highest learning rate")
     schedule: str = _setting(
-        "cosine", _one_of("constant", "linear", "cosine"), "how the learning rate falls over the budget"
+        "cosine", _OneOf("constant", "linear", "cosine"), "how the learning rate falls over the budget"
     )
     warmup: float = _setting(
         0.0, _number(0, 1, below=True), "share of the budget in which the learning rate rises from 0"
@@ -199,8 +202,31 @@ class TrainingConfig(_Checked):
 
 
 def describe_settings(kind: type[ModelConfig] | type[TrainingConfig]) -> dict[str, str]:
-    """What each setting means, by name."""
-    return {declared.name: declared.metadata["what"] for declared in _fields(kind)}
+    """What each setting means, by name, with the values it may have and the usual ones."""
+    usual = [next(one for one in _usual(pairs) if type(one) is kind) for pairs in (False, True)]
+    found = {}
+    for declared in _fields(kind):
+        check, text = declared.metadata["check"], declared.metadata["what"]
+        values = f": {', '.join(check.choices)}" if isinstance(check, _OneOf) else ""
+        default = _default_text(*(getattr(settings, declared.name) for settings in usual))
+        found[declared.name] = f"{text}{values}{default}"
+    return found
+
+
+def _default_text(task: Any, pairs: Any) -> str:
+    """The default value of a setting in words, which may depend on the data; nothing where there is none."""
+    if task == pairs:
+        return "" if task is None else f" (default: {_in_words(task)})"
+    defaults = [
+        f"{_in_words(x)} for {data}" for x, data in ((task, "a task"), (pairs, "pairs")) if x is not None
+    ]
+    return f" (default: {', '.join(defaults)})"
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def settings_from_json(kind: type[Settings], content: Any, where: str) -> Settings:
@@ -222,7 +248,11 @@ def settings_to_json(settings: ModelConfig | TrainingConfig) -> dict[str, Any]:
 
 def default_settings(data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
     """Settings that suit the data: a toy task in half a minute, pairs of real words in ten."""
-    if isinstance(data, Pairs):
+    return _usual(isinstance(data, Pairs))
+
+
+def _usual(pairs: bool) -> tuple[ModelConfig, TrainingConfig]:
+    if pairs:
         return (
             ModelConfig(embedding=64, hidden=160, attention_size=128),
             TrainingConfig(

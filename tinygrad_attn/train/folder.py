@@ -97,7 +97,12 @@ class RunFolder:
                     "or choose another folder with --out"
                 )
             self._remove_run()
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"{path}: the run folder cannot be made there ({error.strerror or error})"
+            ) from error
         self._write_json(_CONFIG, config.to_json())
 
     def sweep(self) -> None:
@@ -154,6 +159,11 @@ class RunFolder:
             )
         return unpack(path)[0]
 
+    def weights_step(self) -> int:
+        """After which step the best weights were found; CheckpointError as for `weights`."""
+        step: int = unpack(self.path / "model.safetensors")[1].get("step", 0)
+        return step
+
     def write_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write `metrics.jsonl`, one JSON object a line."""
         self._write_lines("metrics.jsonl", rows)
@@ -184,8 +194,10 @@ class RunFolder:
             rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         except FileNotFoundError:
             return []
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path}: damaged or unreadable ({error})") from error
+        except OSError as error:
+            raise CheckpointError(f"{path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(f"{path}: damaged ({error})") from None
         if not all(isinstance(row, dict) and set(keys) <= set(row) for row in rows):
             raise CheckpointError(f"{path}: a row without {' or '.join(keys)}")
         return rows
@@ -214,7 +226,8 @@ class RunFolder:
     def _read_json(self, name: str) -> Any:
         path = self.path / name
         if not self.path.is_dir():
-            raise CheckpointError(f"{self.path}: no such folder, expected the folder of a run")
+            found = "a file" if self.path.exists() else "no such folder"
+            raise CheckpointError(f"{self.path}: {found}, expected the folder of a run")
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:

@@ -75,6 +75,7 @@ def train(
     folder = RunFolder(out)
     run = _Run(folder, config, data, message)
     folder.begin(config, overwrite=overwrite)  # last, so that nothing is replaced when something is wrong
+    folder.write_vocabularies(data)
     return run.to_the_end(progress)
 
 
@@ -111,6 +112,7 @@ class _Run:
     def restore(self) -> None:
         """Set everything to the last checkpoint; without one, training starts at the beginning."""
         self.folder.sweep()
+        self.folder.write_vocabularies(self.data)  # a process may have been killed before it did
         checkpoint = self.checkpoints.load(self.message)
         if checkpoint is None:
             self.message(f"{self.folder.path}: no checkpoint yet, starting at the beginning")
@@ -136,7 +138,6 @@ class _Run:
     def to_the_end(self, shown: bool | None) -> Result:
         """Train what is left, then test the best weights."""
         learner = self.learner
-        self.folder.write_vocabularies(self.data)
         with workers(self.settings.workers), Interruption() as interruption:
             if not learner.progress.finished:
                 self._train(interruption, shown)

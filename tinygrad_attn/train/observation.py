@@ -67,8 +67,8 @@ def observe(folder: RunFolder) -> None:
     Raises CheckpointError if there are none yet or a file is damaged, DataError if the data are gone.
     """
     model = load_run(folder.path)[0].model
-    best = [row["step"] for row in folder.rows() if row.get("best")]
-    folder.write_examples(examples(model, from_description(folder.config().data), max(best, default=0)))
+    data = from_description(folder.config().data)
+    folder.write_examples(examples(model, data, folder.weights_step()))
 
 
 def drawn(model: Seq2Seq, data: Dataset) -> Graph:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tinygrad_attn.viz.nodes import Edge
 from tinygrad_attn.viz.record import Record
 from tinygrad_attn.viz.roles import normal, number_in, role_of
 from tinygrad_attn.viz.sweep import Sweeper
@@ -212,19 +211,29 @@ class GradientFlow:
 
         return overview(self) if step is None else step_table(self, self._checked(step))
 
-    def figure(self, source: Sequence[str] | None = None, target: Sequence[str] | None = None) -> Picture:
+    def figure(
+        self,
+        source: Sequence[str] | None = None,
+        target: Sequence[str] | None = None,
+        step: int | None = None,
+    ) -> Picture:
         """∂loss/∂α and ∂loss/∂e as matrices, norms of ∂loss/∂s over steps and of ∂loss/∂h over the source.
 
         Args:
             source: the source tokens, for the axes; their positions if None.
             target: the target tokens.
+            step: this step (from 1) alone: ∂loss/∂α and ∂loss/∂e by source position, the norms of ∂loss/∂s
+                before and after it, and of what it sends to each h.
 
         Returns:
             A matplotlib Figure that shows itself in a notebook; `.save(path)` writes SVG, PNG or PDF.
         """
         from tinygrad_attn.viz.flow_figure import flow_figure
+        from tinygrad_attn.viz.flow_step_figure import step_figure
 
-        return flow_figure(self, source, target)
+        if step is None:
+            return flow_figure(self, source, target)
+        return step_figure(self, self._checked(step), source, target)
 
     def graph(self, step: int) -> Graph:
         """How the gradient travels through one step (from 1), as a graph of the named tensors alone."""
@@ -237,9 +246,10 @@ class GradientFlow:
         path: str | os.PathLike[str],
         source: Sequence[str] | None = None,
         target: Sequence[str] | None = None,
+        step: int | None = None,
     ) -> None:
         """Writes `figure` to a file: SVG, PNG or PDF by its ending."""
-        self.figure(source, target).save(path)
+        self.figure(source, target, step).save(path)
 
     def __str__(self) -> str:
         return self.table()
@@ -282,13 +292,3 @@ class GradientFlow:
 
     def _id(self, name: str) -> str:
         return self._ids[self.label(name)]
-
-
-def used_edges(flow: GradientFlow, labels: Sequence[str]) -> list[Edge]:
-    """The links among the labels, as edges between nodes of that id."""
-    among = set(labels)
-    return [
-        Edge(used, user, 0, part)
-        for (user, used), part in flow.links.items()
-        if used in among and user in among
-    ]

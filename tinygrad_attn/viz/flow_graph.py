@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tinygrad_attn.viz.nodes import Edge
 from tinygrad_attn.viz.record import Record
 from tinygrad_attn.viz.view import Boxes
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
 def step_graph(flow: GradientFlow, step: int) -> Graph:
     """See `GradientFlow.graph`."""
-    from tinygrad_attn.viz.flow import used_edges
     from tinygrad_attn.viz.graph import Graph
 
     wanted = {"loss", f"s{step - 1}", f"h̃{step}"} | {f"{role}{step}" for role in ("s", "c", "α", "e")}
@@ -27,9 +28,9 @@ def step_graph(flow: GradientFlow, step: int) -> Graph:
     for i, label in enumerate(labels):
         node = flow._nodes[flow._id(label)]
         # Ids that DOT reads without quotes; the numbers of the labels become subscripts.
-        nodes.append(replace(node, id=f"f{i}", name=_subscripted(label), scope=(), members=()))
+        nodes.append(replace(node, id=f"f{i}", name=subscripted(label), scope=(), members=()))
     ids = {label: node.id for label, node in zip(labels, nodes, strict=True)}
-    edges = used_edges(flow, labels)
+    edges = _used_edges(flow, labels)
     for edge in edges:
         edge.source, edge.target = ids[edge.source], ids[edge.target]
     notice = (
@@ -41,5 +42,16 @@ def step_graph(flow: GradientFlow, step: int) -> Graph:
     return Graph(record, boxes, boxes, [notice], "flow")
 
 
-def _subscripted(label: str) -> str:
+def subscripted(label: str) -> str:
+    """A label as the papers write it: s₂ for "s2"."""
     return label.translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
+
+
+def _used_edges(flow: GradientFlow, labels: Sequence[str]) -> list[Edge]:
+    """The links among the labels, as edges between nodes of that id."""
+    among = set(labels)
+    return [
+        Edge(used, user, 0, part)
+        for (user, used), part in flow.links.items()
+        if used in among and user in among
+    ]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tinygrad_attn.viz.labels import checked_weights, shown
-from tinygrad_attn.viz.picture import new_picture, settings
+from tinygrad_attn.viz.picture import count_in_unit, new_picture, settings, unit_of
 
 if TYPE_CHECKING:
     from tinygrad_attn.viz.picture import Picture
 
 _CELL, _MOST = 0.34, 12.0  # inches: a cell, and the longest side of the matrix
+_FEW, _WITH_NUMBER = (
+    8,
+    0.5,
+)  # rows and columns up to which cells have their numbers, and inches of such a cell
 
 
 def heatmap(
@@ -27,7 +32,8 @@ def heatmap(
     """The weights as a picture: source tokens on x, target tokens on y, grey from 0 (black) to 1 (white).
 
     As in Bahdanau et al. 2015, figure 3. Entries below 0 or above 1, such as those of ∂loss/∂α, are drawn
-    from blue over white to red instead, with a scale.
+    from blue over white to red instead, with a scale. In a matrix of at most 8 rows and columns, each cell
+    has its number.
 
     Args:
         weights: (len(target), len(source)), an array or a Tensor: row i holds α of output token i.
@@ -45,7 +51,8 @@ def heatmap(
     """
     array = checked_weights(weights, source, target, "heatmap")
     rows, columns = array.shape
-    cell = min(_CELL, _MOST / max(rows, columns))
+    few = max(rows, columns) <= _FEW
+    cell = _WITH_NUMBER if few else min(_CELL, _MOST / max(rows, columns))
     labels = [shown(token) for token in source], [shown(token) for token in target]
     room = [0.4 + 0.09 * max(len(label) for label in side) for side in labels]  # inches for the names
     upright = max(len(label) for label in labels[0]) * 0.09 > cell
@@ -76,8 +83,24 @@ def heatmap(
             axes.set_yticks(np.arange(-0.5, rows), minor=True)
             axes.grid(which="minor", color="#666666", linewidth=0.4)
             axes.tick_params(which="minor", length=0)
+        if few:
+            _write_numbers(axes, image, array, signed)
         if signed:
-            picture.colorbar(image, ax=axes, shrink=0.8)
+            count_in_unit(picture.colorbar(image, ax=axes, shrink=0.8).ax.yaxis, largest)
         if title:
             axes.set_title(title, fontsize=10, parse_math=False)
     return picture
+
+
+def _write_numbers(axes: Any, image: Any, array: np.ndarray, signed: bool) -> None:
+    """Numbers in the cells: of weights two decimals, of others three digits of the largest, in its unit."""
+    largest = float(np.abs(array).max())
+    unit, decimals = 1.0, 2
+    if signed:
+        unit, _ = unit_of(largest)
+        decimals = min(max(2 - math.floor(math.log10(largest / unit)), 0), 3) if largest else 0
+    for (row, column), value in np.ndenumerate(array):
+        red, green, blue, _ = image.cmap(image.norm(value))
+        colour = "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+        text = f"{round(value / unit, decimals) + 0.0:.{decimals}f}".replace("-", "−")
+        axes.text(column, row, text, color=colour, fontsize=7.5, ha="center", va="center")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import warnings
 from functools import cache
@@ -38,6 +39,7 @@ _SETTINGS = {
     "axes.edgecolor": "#666666",
     "axes.linewidth": 0.8,
 }
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _OTHER_SCRIPTS = (
     "Noto Sans CJK JP",
     "Noto Sans CJK SC",
@@ -61,6 +63,21 @@ def new_picture(width: float, height: float) -> Picture:
     """An empty picture of that many inches."""
     picture: Picture = _picture_class()(figsize=(width, height), layout="constrained")
     return picture
+
+
+def unit_of(largest: float) -> tuple[float, str]:
+    """A power of ten to count in, and how to say so ("in 10⁻⁵"); 1 and "" where none is needed."""
+    if not math.isfinite(largest) or largest == 0 or 1e-2 <= largest < 1e4:
+        return 1.0, ""
+    exponent = math.floor(math.log10(largest))
+    return 10.0**exponent, f"in 10{str(exponent).translate(_RAISED)}"
+
+
+def count_in_unit(axis: Any, largest: float) -> None:
+    """Writes the ticks of a matplotlib axis in the `unit_of` its largest number, which stands beside them."""
+    unit, name = unit_of(largest)
+    axis.set_major_formatter(lambda value, _: f"{value / unit:.6g}".replace("-", "−"))
+    axis.set_label_text(name, fontsize=8)
 
 
 def settings() -> Any:

@@ -103,7 +103,7 @@ def _forward(page: Page, example: Example, step: Step, s: str) -> None:
         )
     page.heading("Context: the annotations, mixed by the weights")
     page.say("c = Σ_j α_j h_j")
-    terms = [f"{_number(a)}·{_given(h)}" for a, h in zip(step.alpha, example.h, strict=True)]
+    terms = [f"{_number(a)}·{_given(h, True)}" for a, h in zip(step.alpha, example.h, strict=True)]
     page.result("c", " + ".join(terms), _array(step.c))
     page.heading("Loss: how surprising the target word is")
     page.say("logits = " + ("c, one for each word" if len(step.c) > 1 else "(c, 0), for two words"))
@@ -123,7 +123,9 @@ def _backward(page: Page, example: Example, step: Step, s: str) -> None:
     page.heading("To the weights: each meets the annotation that it weighs")
     page.say("∂loss/∂α_j = ∂loss/∂c · h_j")
     for j, h in enumerate(example.h):
-        page.result(f"∂loss/∂α{_index(j + 1)}", f"{_array(step.d_c)}·{_given(h)}", _number(step.d_alpha[j]))
+        page.result(
+            f"∂loss/∂α{_index(j + 1)}", f"{_array(step.d_c)}·{_given(h, True)}", _number(step.d_alpha[j])
+        )
     page.heading("To the scores: what one gains, the others lose")
     page.say("∂loss/∂e_j = α_j (∂loss/∂α_j - m),  m = Σ_k α_k ∂loss/∂α_k")
     mean = step.alpha @ step.d_alpha
@@ -144,8 +146,14 @@ def _to_state(page: Page, example: Example, step: Step, s: str) -> None:
     page.say(f"∂loss/∂{s} = Σ_j ∂loss/∂e_j · ∂e_j/∂{s},  ∂e_j/∂{s} = {_together(_SLOPES[example.score][0])}")
     for j, slope in enumerate(step.slope_s):
         page.result(f"∂e{_index(j + 1)}/∂{s}", *_slope(example, step, j), _array(slope))
-    terms = [f"{_signed(d)}·{_array(slope, True)}" for d, slope in zip(step.d_e, step.slope_s, strict=True)]
-    page.result(f"∂loss/∂{s}", " + ".join(terms), _array(step.d_s))
+    page.result(
+        f"∂loss/∂{s}",
+        " + ".join(
+            f"{_signed(d) if j else _number(d)}·{_array(slope, True)}"
+            for j, (d, slope) in enumerate(zip(step.d_e, step.slope_s, strict=True))
+        ),
+        _array(step.d_s),
+    )
 
 
 def _to_annotations(page: Page, example: Example, step: Step) -> None:
@@ -187,7 +195,7 @@ def _all_steps(page: Page, walk: Walk) -> None:
     for j in range(len(walk.d_h)):
         page.result(
             f"∂loss/∂h{_index(j + 1)}",
-            " + ".join(_array(step.d_h[j], True) for step in walk.steps),
+            " + ".join(_array(step.d_h[j], within=i > 0) for i, step in enumerate(walk.steps)),
             _array(walk.d_h[j]),
         )
 
@@ -218,7 +226,7 @@ def _score(example: Example, step: Step, j: int) -> list[str]:
         query, key, v = weights["W_a"] @ s, weights["U_a"] @ h, weights["v_a"]
         front = "" if len(v) == 1 and v[0] == 1 else f"{_given(v)}·"
         sides = [f"{front}tanh({_given(query)} + {_given(key, True)})"]
-        return [*sides, f"{front}{_array(np.tanh(query + key))}"] if front else sides
+        return [*sides, f"{front}{_array(np.tanh(query + key), True)}"] if front else sides
     if example.score == "general" and not example.plain:
         return [f"{_given(s)}·{_given(weights['W_a'] @ h, True)}"]
     product = f"{_given(s)}·{_given(h, True)}"
@@ -228,7 +236,7 @@ def _score(example: Example, step: Step, j: int) -> list[str]:
 def _slope(example: Example, step: Step, j: int) -> list[str]:
     """The sides between ∂e_j/∂s and its value; none where there is nothing to be put in."""
     if example.score == "additive" and example.plain and len(step.s) == 1:
-        return [f"1 - {_number(step.e[j])}²"]
+        return [f"1 - {_signed(step.e[j])}²"]
     return [f"{_given(example.h[j])} / √{len(step.s)}"] if example.score == "scaled" else []
 
 

@@ -68,6 +68,18 @@ function ticks(low, high, count = 4) {
   return found;
 }
 
+/** A region that scrolls sideways where its content is wider; an end beyond which there is more fades out. */
+function sideways(label, ...content) {
+  const region = html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, ...content);
+  const tell = () => {
+    region.classList.toggle("more-left", region.scrollLeft > 4);
+    region.classList.toggle("more-right", region.scrollLeft < region.scrollWidth - region.clientWidth - 4);
+  };
+  region.addEventListener("scroll", tell, { passive: true });
+  new ResizeObserver(tell).observe(region);
+  return region;
+}
+
 /** A number that only this page's ids use. */
 let lastId = 0;
 const newId = (what) => `${what}-${++lastId}`;

@@ -17,7 +17,7 @@ function flowDrawing(flow, step) {
     .map(([user, used, amount]) => [user, used, used === "logits" ? flow.logits[step - 1] : amount]);
   const there = new Set(links.flatMap(([user, used]) => [user, used]));
   const most = largest(links.map(([, , amount]) => amount));
-  const lines = [], amounts = [], boxes = [];
+  const lines = [], plates = [], amounts = [], boxes = [];
   for (const [user, used, amount] of links) {
     const [x0, y0] = STANDS[place[user]], [x1, y1] = STANDS[place[used]];
     const flat = y0 === y1 && Math.abs(x1 - x0) < 120;
@@ -28,7 +28,11 @@ function flowDrawing(flow, step) {
     const on = flat || x0 === x1 ? mid : [(x0 + x1) / 4 + mid[0] / 2, (y0 + y1) / 4 + (mid[1] + (y0 === y1 ? -20 : 0)) / 2];
     const width = size(amount) ? Math.max(0.8, 6 + 1.8 * Math.log10(size(amount) / most)) : 0.8;
     lines.push(svg("path", { class: size(amount) || typeof amount === "string" ? "way" : "way none", d: path, "stroke-width": width.toFixed(2) }));
-    amounts.push(svg("text", { class: "amount", x: on[0] + (x0 === x1 ? 26 : 0), y: on[1] + (flat ? -9 : 4), "text-anchor": "middle", "data-link": `${user} ${used}` }, show(amount)));
+    // Beside a straight line; on a bent one, which a plate interrupts there.
+    const text = show(amount), half = 3.6 * text.length + 3;
+    const [x, y] = flat ? [on[0], on[1] - 9] : x0 === x1 ? [on[0] + half + 6, on[1] + 4] : [on[0], on[1] + 4];
+    if (!flat && x0 !== x1) plates.push(svg("rect", { class: "plate", x: x - half, y: y - 12, width: 2 * half, height: 16, rx: 4 }));
+    amounts.push(svg("text", { class: "amount", x, y, "text-anchor": "middle", "data-link": `${user} ${used}` }, text));
   }
   for (const [role, [x, y]] of Object.entries(STANDS)) {
     if (!there.has(label[role])) continue;
@@ -36,7 +40,7 @@ function flowDrawing(flow, step) {
     boxes.push(svg("g", { class: "tensor" }, svg("rect", { x: x - 25, y: y - 15, width: 50, height: 30, rx: 6 }), svg("text", { x, y: y + 5, "text-anchor": "middle" }, name)));
   }
   const said = links.map(([user, used, amount]) => `${user} to ${used} ${show(amount)}`).join(", ");
-  return svg("svg", { viewBox: "0 12 700 236", role: "img", class: "ways", "aria-label": `Norms of the gradient through step ${step}: ${said}` }, lines, boxes, amounts);
+  return svg("svg", { viewBox: "0 12 700 236", role: "img", class: "ways", "aria-label": `Norms of the gradient through step ${step}: ${said}` }, lines, plates, boxes, amounts);
 }
 
 /** Numbers with the size as a tint: a row for each quantity, a column for each word. */
@@ -45,7 +49,7 @@ function flowTable(flow, step) {
   const rows = [["α", flow["α"][i], true], ["∂loss/∂α", flow["∂α"][i], true], ["∂loss/∂e", flow["∂e"][i], true]];
   const through = { value: "‖to h as value, through c‖", key: "‖to h as key, through e‖", state: "‖to h through s₀‖" };
   for (const [part, byStep] of Object.entries(flow.h)) rows.push([through[part] ?? `‖to h, ${part}‖`, byStep[i], true]);
-  return html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers of this step by source word" },
+  return sideways("Numbers of this step by source word",
     html("table", { class: "numbers" },
       html("thead", {}, html("tr", {}, html("td", {}), flow.source.map((token) => html("th", { scope: "col" }, word(token))))),
       html("tbody", {}, rows.filter(([, values]) => values?.length).map(([name, values]) => {
@@ -160,7 +164,7 @@ function drawFlow(place, snapshots, examples) {
     const here = flow();
     fill(right,
       html("h3", {}, `Through step ${now.step}: `, word(here.target[now.step - 1])),
-      flowDrawing(here, now.step), flowTable(here, now.step));
+      sideways("The flow through this step", flowDrawing(here, now.step)), flowTable(here, now.step));
     const parts = Object.keys(here.s).filter((part) => part !== "whole");
     fill(low,
       bars("‖∂loss/∂sᵢ‖ over the steps", here.s.whole.map((_, i) => `s${subscript(i)}`), [

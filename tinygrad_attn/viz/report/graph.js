@@ -90,7 +90,7 @@ function drawGraph(place, data) {
     view = { k, x: (box.width - k * layout.width) / 2, y: (box.height - k * layout.height) / 2 };
     move();
   }
-  /** The whole, where that can be read; on a narrow screen its first step. */
+  /** The whole, where that can be read; of what is wider than a narrow screen, its first step. */
   function overview() {
     fit();
     const first = layout.frames.find((frame) => isNumbered(frame.scope[frame.scope.length - 1])) ?? layout.items.get(layout.ends.get(data.output));
@@ -439,6 +439,12 @@ function drawGraph(place, data) {
     data.notices.map((notice) => html("p", { class: "quiet" }, notice)));
   render();
   describe();
-  overview();
+  fit();
+  // On a narrow screen so much is folded at first that the whole can be read.
+  for (const keys of [steps, [...steps, ...top]]) {
+    if (view.k >= 0.55) break;
+    refold(keys)();
+    fit();
+  }
   new ResizeObserver(overview).observe(drawing);
 }

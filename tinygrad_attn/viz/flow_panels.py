@@ -1,0 +1,152 @@
+"""What the figures of the gradient flow are made of: matrices, curves and bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinygrad_attn.viz.labels import shown
+from tinygrad_attn.viz.picture import count_in_unit, new_picture
+
+if TYPE_CHECKING:
+    from tinygrad_attn.viz.picture import Picture
+
+_COLOURS = {
+    "value": "#2b6cb0",
+    "key": "#c2410c",
+    "state": "#6b8e23",
+    "scores": "#c2410c",
+    "recurrence": "#6b5ca5",
+    "output": "#2b6cb0",
+    "whole": "#1f2933",
+}
+_OTHER = "#9aa5b1"
+_POSITIVE, _NEGATIVE = "#b2182b", "#2166ac"  # as in the matrices
+_MARKERS = "so^dvP"
+
+
+def names_of(tokens: Sequence[str] | None, count: int, what: str) -> list[str]:
+    """Names for an axis: the tokens, or numbers. Raises ValueError if there are not `count`."""
+    if tokens is None:
+        return [str(i + 1) for i in range(count)]
+    if len(tokens) != count:
+        raise ValueError(f"gradient_flow: {len(tokens)} {what} tokens given for {count} of the computation")
+    return [shown(token) for token in tokens]
+
+
+def new_panels(length: int, tall: float) -> tuple[Picture, Any]:
+    """A picture of two rows of two panels for `length` source positions, the upper row `tall` inches."""
+    side = min(max(0.42 * length, 2.4), 7.0)
+    picture = new_picture(2 * side + 3.6, tall + 3.7)
+    engine: Any = picture.get_layout_engine()
+    engine.set(h_pad=0.12, w_pad=0.08)
+    return picture, picture.subplots(2, 2, height_ratios=[tall, 2.6])
+
+
+def matrix(
+    picture: Any, axes: Any, rows: list[np.ndarray], title: str, across: list[str], down: list[str]
+) -> None:
+    """Rows as colours from blue over white to red, with a scale; nothing if there are none."""
+    axes.set_title(title, fontsize=10)
+    if not rows:
+        axes.set_axis_off()
+        return
+    array = np.stack(rows)
+    largest = _largest(array) or 1.0
+    from matplotlib import colormaps
+
+    colours = colormaps["RdBu_r"].with_extremes(bad="#000000")
+    image = axes.imshow(
+        array, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest"
+    )
+    axes.xaxis.tick_top()
+    _ticks(axes, across, 1)
+    axes.set_yticks(range(len(down)), down, fontsize=9, parse_math=False)
+    axes.tick_params(length=0)
+    # Within the panel's own room, so that the legends below do not push it away.
+    scale = axes.inset_axes((1.03, 0.04, 0.05, 0.92), label="scale")
+    count_in_unit(picture.colorbar(image, cax=scale).ax.yaxis, largest)
+    scale.tick_params(labelsize=9)
+
+
+def curves(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], title: str) -> None:
+    """A curve for each series. The whole lies beneath, wider: a part that is all of it is seen too."""
+    axes.set_title(title, fontsize=10)
+    if not names:
+        axes.set_axis_off()
+        return
+    x = np.arange(len(names))
+    for i, (name, values) in enumerate(series.items()):
+        whole = name == "whole"
+        axes.plot(
+            x,
+            values,
+            color=_COLOURS.get(name, _OTHER),
+            label=name,
+            marker="o" if whole else _MARKERS[i % 6],
+            markersize=6.5 if whole else 4,
+            linewidth=2.6 if whole else 1.3,
+            zorder=2 if whole else 2.5,
+        )
+    norms = np.array(series["whole"])
+    positive = norms[np.isfinite(norms) & (norms > 0)]
+    if positive.size and positive.max() > 1000 * positive.min():
+        axes.set_yscale("log")
+    else:
+        count_in_unit(axes.yaxis, _largest(*series.values()))
+        axes.set_ylim(bottom=0)
+    _finish(axes, names)
+
+
+def bars(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], title: str) -> None:
+    """A group of bars for each name; a single series is coloured by sign. Nothing without names."""
+    axes.set_title(title, fontsize=10)
+    if not names:
+        axes.set_axis_off()
+        return
+    x = np.arange(len(names))
+    width = min(0.8 / len(series), 0.3)
+    alone = len(series) == 1
+    for i, (name, values) in enumerate(series.items()):
+        colours = [_NEGATIVE if value < 0 else _POSITIVE for value in values]
+        axes.bar(
+            x + (i - (len(series) - 1) / 2) * width,
+            values,
+            width,
+            color=colours if alone else _COLOURS.get(name, _OTHER),
+            label=name,
+        )
+    axes.axhline(0, color="#666666", linewidth=0.8)
+    middle, half = (len(names) - 1) / 2, max(len(names), 3) / 2 + 0.1
+    axes.set_xlim(middle - half, middle + half)
+    count_in_unit(axes.yaxis, _largest(*series.values()))
+    _finish(axes, names)
+
+
+def _finish(axes: Any, names: list[str]) -> None:
+    _ticks(axes, names, max(1, len(names) // 16))
+    axes.tick_params(axis="y", labelsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
+    axes.set_axisbelow(True)
+    if len(axes.get_legend_handles_labels()[1]) > 1:  # beside the panel, where no curve is
+        axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.4)
+
+
+def _ticks(axes: Any, names: list[str], every: int) -> None:
+    upright = max(map(len, names)) > 3
+    axes.set_xticks(
+        range(0, len(names), every),
+        names[::every],
+        rotation=90 if upright else 0,
+        fontsize=9,
+        parse_math=False,
+    )
+
+
+def _largest(*values: Any) -> float:
+    """The largest size of a finite number among them, 0 without any."""
+    sizes = np.abs(np.concatenate([np.ravel(one) for one in values]))
+    return float(sizes[np.isfinite(sizes)].max(initial=0.0))
