@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tinygrad_attn as ta
-from tinygrad_attn.ops import sequence, spaces, unrolled
+from tinygrad_attn.ops import sequence, spaces, unrolled_space
 from tinygrad_attn.ops.spaces import Pool
 from tinygrad_attn.ops.steps import STEPS
 
@@ -65,7 +65,7 @@ def test_what_is_prepared_counts_as_memory(cell: str, batch: int, size: int) -> 
         return made
 
     def decoder() -> Any:
-        made = unrolled._Space(step, 40, batch, size, size, 40, 2 * size, size, dtype)
+        made = unrolled_space.Space(step, 40, batch, size, size, 40, 2 * size, size, dtype)
         made.gradients.start()
         made.back()
         return made

@@ -11,6 +11,7 @@ from tinygrad_attn.cli.parser import OK, say
 from tinygrad_attn.errors import UserError
 from tinygrad_attn.viz import graph
 from tinygrad_attn.viz.graph import DETAILS, LIMIT
+from tinygrad_attn.viz.record import NO_GRADIENTS
 
 _DESCRIPTION = f"""\
 Draw how a loss is computed, with every value and, with --backward, the gradient of every tensor and along
@@ -22,11 +23,7 @@ every line.
   tinygrad-attn graph runs/reverse "1 2 3" --fold "step *" --open encoder --out graph.pdf
 """
 
-# What the library says of a loss without gradients, and what a command line says.
-_WITHOUT_GRADIENTS = {
-    "backward() has not been called on this tensor.": "add --backward to compute and draw them.",
-    " and with the gradient that had arrived": "",
-}
+_NO_GRADIENTS = "No gradients: add --backward to compute and draw them."
 
 
 def add_parser(commands: Any) -> None:
@@ -82,9 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             direction="right" if arguments.right else "down",
         )
     )
-    if not arguments.backward:
-        for words, others in _WITHOUT_GRADIENTS.items():
-            drawn.notices = [notice.replace(words, others) for notice in drawn.notices]
+    drawn.notices = [_NO_GRADIENTS if notice == NO_GRADIENTS else notice for notice in drawn.notices]
     for notice in drawn.notices:
         say(notice)
     if arguments.out is None:

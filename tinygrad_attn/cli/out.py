@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tinygrad_attn.errors import UserError
-from tinygrad_attn.viz.render import FORMATS
+from tinygrad_attn.viz.render import FORMATS, GRAPH_FORMATS
 
-PICTURE, GRAPH, PAGE = FORMATS, (*FORMATS, "dot", "gv"), ("html", "htm")
+PICTURE, GRAPH, PAGE = FORMATS, GRAPH_FORMATS, ("html", "htm")
 """The endings of what is written."""
 
 

@@ -71,13 +71,19 @@ def matrix(
     scale.tick_params(labelsize=9)
 
 
-def curves(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], title: str) -> None:
-    """A curve for each series. The whole lies beneath, wider: a part that is all of it is seen too."""
+def _places(axes: Any, names: list[str], title: str) -> np.ndarray:
+    """Titles a panel and gives each name a place on x; without names the panel has no axes."""
     axes.set_title(title, fontsize=10)
     if not names:
         axes.set_axis_off()
+    return np.arange(len(names))
+
+
+def curves(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], title: str) -> None:
+    """A curve for each series. The whole lies beneath, wider: a part that is all of it is seen too."""
+    x = _places(axes, names, title)
+    if not names:
         return
-    x = np.arange(len(names))
     for i, (name, values) in enumerate(series.items()):
         whole = name == "whole"
         axes.plot(
@@ -102,11 +108,9 @@ def curves(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], t
 
 def bars(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], title: str) -> None:
     """A group of bars for each name; a single series is coloured by sign. Nothing without names."""
-    axes.set_title(title, fontsize=10)
+    x = _places(axes, names, title)
     if not names:
-        axes.set_axis_off()
         return
-    x = np.arange(len(names))
     width = min(0.8 / len(series), 0.3)
     alone = len(series) == 1
     for i, (name, values) in enumerate(series.items()):

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from tinygrad_attn.viz.picture import Picture
 
 _CELL, _MOST = 0.34, 12.0  # inches: a cell, and the longest side of the matrix
-_FEW, _WITH_NUMBER = (
-    8,
-    0.5,
-)  # rows and columns up to which cells have their numbers, and inches of such a cell
+_FEW, _WITH_NUMBER = 8, 0.5  # rows and columns up to which cells have numbers, and inches of such a cell
 
 
 def heatmap(

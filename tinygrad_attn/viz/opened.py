@@ -19,10 +19,9 @@ from tinygrad_attn.engine.tensor import leaf
 from tinygrad_attn.viz.nodes import Edge, Node, Path
 from tinygrad_attn.viz.record import Record, computed_before, kept, path_of
 
-NOTICE = (
+_NOTICE = (
     "Fused operations are opened: what is drawn of them is their definition, run once more on the recorded "
-    "inputs and with the gradient that had arrived. The "
-    "computation itself used the kernel, which gives the same."
+    "inputs{}. The computation itself used the kernel, which gives the same."
 )
 
 
@@ -75,8 +74,9 @@ def _replace(record: Record, inside: Callable[[Node, list[Edge]], _Inside | None
             edges += arriving
         else:
             found.add_to(nodes, edges)
-            if NOTICE not in record.notices:
-                record.notices.append(NOTICE)
+            notice = _NOTICE.format(" and with the gradient that had arrived" if record.traced else "")
+            if notice not in record.notices:
+                record.notices.append(notice)
     record.nodes, record.edges = nodes, edges
 
 

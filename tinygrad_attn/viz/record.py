@@ -16,6 +16,8 @@ from tinygrad_attn.engine.backward import walk
 from tinygrad_attn.engine.modes import Scope, changed_mode
 from tinygrad_attn.viz.nodes import Edge, Node, Path
 
+NO_GRADIENTS = "No gradients: backward() has not been called on this tensor."
+
 
 class Record:
     """The nodes and edges of a computation, inputs before what is computed from them.
@@ -164,7 +166,7 @@ def _judged(
                 "Nothing was recorded: this is a constant, was detached, or was computed under no_grad."
             )
     elif output.grad is None:
-        notices.append("No gradients: backward() has not been called on this tensor.")
+        notices.append(NO_GRADIENTS)
     return bool(operations) and not written and output.grad is not None, seen, output.grad
 
 

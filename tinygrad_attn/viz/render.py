@@ -16,6 +16,7 @@ from tinygrad_attn.files import write_atomically
 
 FORMATS = ("svg", "png", "pdf")
 _TEXT = ("dot", "gv")
+GRAPH_FORMATS = (*FORMATS, *_TEXT)
 _lock = threading.Lock()
 
 
@@ -60,7 +61,7 @@ def save(source: str, path: str | os.PathLike[str]) -> None:
         write_atomically(path, render(source, kind))
     else:
         raise ValueError(
-            f"{os.fspath(path)}: a graph is saved as {', '.join('.' + k for k in (*FORMATS, *_TEXT))}"
+            f"{os.fspath(path)}: a graph is saved as {', '.join('.' + k for k in GRAPH_FORMATS)}"
         )
 
 

@@ -1,0 +1,155 @@
+"""The arrays of the unrolled decoder's kernel, and what its loops call on them."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinygrad_attn.ops.buffers import Buffers, Gradients, inputs_with_ones
+from tinygrad_attn.ops.calls import BYTES, Calls, call
+from tinygrad_attn.ops.curves import CACHED, tanh_of_sum
+from tinygrad_attn.ops.spaces import bytes_of
+from tinygrad_attn.ops.steps import Step
+
+ATTENDING = 25
+"""About how many calls a step makes besides the cell's, forward and back."""
+
+
+class _Ahead(NamedTuple):
+    """A step of the loop forward."""
+
+    ask: Calls  # 2 W_a s
+    near: Calls  # tanh(W_a s + U_a h), by way of exponentials
+    score: Calls  # e
+    weigh: Calls  # α
+    enter: Calls  # the context's share of the gates
+    tanh: np.ndarray  # (T, B, A)
+    scores: np.ndarray  # (T, B): e, then α
+    row: np.ndarray  # α, (B, 1, T)
+    context: np.ndarray  # (B, 1, V)
+
+
+class _Back(NamedTuple):
+    """A step of the loop backward."""
+
+    leave: Calls  # to the context, by way of the gates
+    ask: Calls  # from the weights α to the state that asked
+    context: np.ndarray  # (B, V, 1)
+
+
+class Space:
+    """The arrays of the kernel, and what its loops call. Scores stand position by position, (T, B): what is
+    the same for all positions is added block by block."""
+
+    def __init__(
+        self,
+        step: type[Step],
+        count: int,
+        batch: int,
+        inner: int,
+        size: int,
+        length: int,
+        width: int,
+        a: int,
+        dtype: Any,
+    ) -> None:
+        self.inputs = inputs_with_ones(count, batch, inner + width, dtype)  # [1 ; E y ; c], (N, B, 1 + E + V)
+        self.words = self.inputs[:, :, : 1 + inner]
+        self.contexts = self.inputs[:, :, 1 + inner :]
+        self.rows = np.empty((count + 1, batch, size), dtype)  # the states
+        self.w_hh = np.empty((step.gates * size, size), dtype)
+        self.w_c = np.empty((step.gates * size, width), dtype)
+        self.w_a = np.empty((a, size), dtype)
+        self.w_q = np.empty((size, a), dtype)  # 2 W_aᵀ
+        self.v_a = np.empty(a, dtype)
+        self.minus_v = np.empty(a, dtype)
+        self.entering = np.empty((step.gates * size, batch), dtype)
+        self.leaving = np.empty((batch, width), dtype)
+        self.query = np.empty((batch, a), dtype)  # 2 W_a s, or its exponential
+        self.asking = np.empty((size, batch), dtype)
+        self.positions = np.empty((length, batch, a), dtype)  # exp(2 U_a h)
+        self.hidden = np.empty((count, length, batch, a), dtype)  # tanh(W_a s + U_a h)
+        self.term = np.empty((length, batch, a), dtype)
+        self.squared = np.empty((length, batch, a), dtype)  # Σ_i ē_i tanh², for the gradient of the keys
+        self.alpha = np.empty((count, length, batch), dtype)
+        self.total = np.empty(batch, dtype)
+        self.upstream = np.empty((count, size, batch), dtype)
+        self.to_context = np.empty((count, batch, width), dtype)
+        self.to_weights = np.empty((batch, length, 1), dtype)
+        self.to_scores = np.empty((count, length, batch), dtype)
+        self.shared = np.empty((length, batch), dtype)
+        self.to_query = np.empty((count, batch, a), dtype)
+        arrays = [
+            array for array in vars(self).values() if isinstance(array, np.ndarray) and array.base is None
+        ]
+        self.buffers = Buffers(step, count, batch, size, dtype, [self.w_hh])
+        self.gradients = Gradients(self.buffers)
+        calls = count * ATTENDING * BYTES
+        self.nbytes = bytes_of(*arrays) + calls + self.buffers.nbytes + self.gradients.nbytes
+        self.ahead = [self._ahead(i) for i in range(count)]
+        self._steps_back: list[_Back] | None = None
+
+    def back(self) -> list[_Back]:
+        """The steps of the loop backward; not made before a gradient is asked for."""
+        if self._steps_back is None:
+            self._steps_back = [self._back(i) for i in range(len(self.ahead))]
+        return self._steps_back
+
+    def _ahead(self, i: int) -> _Ahead:
+        state, share = self.buffers.states[0][i].T, self.buffers.shares[i]
+        tanh, scores = self.hidden[i], self.alpha[i]
+        length, batch, a = tanh.shape
+        # Positions in parts that stay near the processor while several calls go over them.
+        together = max(1, CACHED // max(1, batch * a))
+        parts = [slice(start, start + together) for start in range(0, length, together)]
+        return _Ahead(
+            ask=[call(np.matmul, state, self.w_q, self.query)],
+            near=[
+                call(np.exp, self.query, self.query),
+                *chain.from_iterable(
+                    tanh_of_sum(self.positions[part], self.query, tanh[part]) for part in parts
+                ),
+            ],
+            score=[call(np.matmul, tanh, self.v_a, scores)],
+            weigh=[
+                call(np.exp, scores, scores),
+                call(np.add.reduce, scores, axis=0, out=self.total),
+                call(np.divide, scores, self.total, scores),
+            ],
+            enter=[
+                call(np.matmul, self.w_c, self.contexts[i].T, self.entering),
+                call(np.subtract, share, self.entering, share),
+            ],
+            tanh=tanh,
+            scores=scores,
+            row=scores.T[:, None],
+            context=self.contexts[i][:, None],
+        )
+
+    def _back(self, i: int) -> _Back:
+        context, carried = self.to_context[i], self.gradients.carried[0]
+        tanh, weight, e, query = self.hidden[i], self.alpha[i], self.to_scores[i], self.to_query[i]
+        return _Back(
+            leave=[
+                call(np.matmul, self.gradients.gates.to_input.T, self.w_c, self.leaving),
+                call(np.add, context, self.leaving, context),
+            ],
+            ask=[
+                call(np.multiply, self.to_weights[:, :, 0].T, weight, e),
+                call(np.add.reduce, e, axis=0, out=self.total),
+                call(np.multiply, weight, self.total, self.shared),
+                call(np.subtract, e, self.shared, e),
+                # The query enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), where Σ_j ē_j = 0, as
+                # a softmax does not change when all scores do. The gradient of a key is one term of that sum.
+                call(np.multiply, tanh, tanh, self.term),
+                call(np.multiply, self.term, e[:, :, None], self.term),
+                call(np.add, self.squared, self.term, self.squared),
+                call(np.add.reduce, self.term, axis=0, out=query),
+                call(np.multiply, query, self.minus_v, query),
+                call(np.matmul, self.w_a.T, query.T, self.asking),
+                call(np.add, carried, self.asking, carried),
+            ],
+            context=context[:, :, None],
+        )
