@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from tinygrad_attn.ops.steps import Step
 
 Axes = tuple[str, ...]
+Check = Callable[..., None]
+"""`check(step, inputs, weights, ...)`: raises unless the arrays fit a cell's step."""
+
+MOST_PASSED = 1024
+"""How many kinds of arrays a check remembers."""
 
 CELL: tuple[tuple[str, Axes], ...] = (
     ("w_hh", ("G·H", "H")),
@@ -61,3 +67,21 @@ class Sizes:
         """Raises ValueError if there are no steps."""
         if not self._known[letter]:
             raise ValueError(f"{self._operation}: {name} has no steps, expected at least one")
+
+
+def once(check: Check) -> Check:
+    """The check, made once for all arrays of the same shapes and dtypes: kernels on small arrays are called
+    often, and always with the same."""
+    passed: set[Any] = set()
+
+    @wraps(check)
+    def checked(step: type[Step], inputs: Sequence[Any], weights: Sequence[Any], *more: Any) -> None:
+        kinds = [None if array is None else (array.shape, array.dtype) for array in (*inputs, *weights)]
+        signature = (step, *kinds, *more)
+        if signature not in passed:
+            check(step, inputs, weights, *more)
+            if len(passed) >= MOST_PASSED:
+                passed.clear()
+            passed.add(signature)
+
+    return checked

@@ -21,7 +21,7 @@ from tinygrad_attn.ops.buffers import (
     rows_of,
 )
 from tinygrad_attn.ops.calls import run
-from tinygrad_attn.ops.checks import Sizes
+from tinygrad_attn.ops.checks import Sizes, once
 from tinygrad_attn.ops.curves import sigmoid_backward, sigmoid_of, tanh_backward
 from tinygrad_attn.ops.elementwise import sigmoid, tanh
 from tinygrad_attn.ops.linear import linear
@@ -84,11 +84,12 @@ def lstm_hidden_definition(gates: Any, memory: Any) -> Any:
     return sigmoid(split(gates, 4, axis=-1)[3]) * tanh(memory)
 
 
-def _check(name: str, step: type[steps.Step], x: Any, state: Sequence[Any], weights: Sequence[Any]) -> None:
+@once
+def _check(step: type[steps.Step], inputs: Sequence[Any], weights: Sequence[Any], name: str) -> None:
     """Raises ValueError unless the shapes fit, TypeError for numbers that are not floating."""
     sizes = Sizes(name)
-    sizes.check("x", x, ("B", "I"))
-    for part, array in zip(("h", "c"), state, strict=False):
+    sizes.check("x", inputs[0], ("B", "I"))
+    for part, array in zip(("h", "c"), inputs[1:], strict=False):
         sizes.check(part, array, ("B", "H"))
     sizes.check_cell(step, weights)
 
@@ -98,11 +99,11 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
 
     @functools.wraps(definition)
     def checked(x: Any, h: Any, *weights: Any) -> Any:
-        _check(name, step, x, (h,), weights)
+        _check(step, (x, h), weights, name)
         return definition(x, h, *weights)
 
     def kernel(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
-        _check(name, step, x, (h,), (w_ih, w_hh, b_ih, b_hh))
+        _check(step, (x, h), (w_ih, w_hh, b_ih, b_hh), name)
         buffers = Buffers(step, 1, len(h), h.shape[1], h.dtype, [w_hh])
         buffers.start(h.T)
         buffers.set_bias(b_hh)
@@ -179,5 +180,5 @@ lstm_hidden = fused(lstm_hidden_definition, _lstm_hidden_kernel, _lstm_hidden_vj
 
 def lstm_cell(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
     """One LSTM step, (h', c'): its parts are fused operations, so the definition is also what runs."""
-    _check("lstm_cell", steps.LSTM, x, (h, c), (w_ih, w_hh, b_ih, b_hh))
+    _check(steps.LSTM, (x, h, c), (w_ih, w_hh, b_ih, b_hh), "lstm_cell")
     return lstm_definition(x, h, c, w_ih, w_hh, b_ih, b_hh)

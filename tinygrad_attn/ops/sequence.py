@@ -19,7 +19,7 @@ from tinygrad_attn.ops.buffers import (
     inputs_with_ones,
     parts_of,
 )
-from tinygrad_attn.ops.checks import Sizes
+from tinygrad_attn.ops.checks import Sizes, once
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 from tinygrad_attn.ops.shapes import concatenate, stack
@@ -54,9 +54,10 @@ def _direction(x: Any, weights: Sequence[Any], mask: np.ndarray, cell: str, time
     return stack(states, axis=1)
 
 
-def _check(x: Any, mask: np.ndarray, weights: Sequence[Any], step: type[Step]) -> None:
+@once
+def _check(step: type[Step], inputs: Sequence[Any], weights: Sequence[Any]) -> None:
     """Raises ValueError unless the shapes fit, TypeError for numbers that are not floating."""
-    sizes = Sizes("bidirectional")
+    (x, mask), sizes = inputs, Sizes("bidirectional")
     sizes.check("x", x, ("B", "T", "I"))
     sizes.check_steps("x", "T")
     sizes.check("mask", mask, ("B", "T"))
@@ -70,7 +71,7 @@ def bidirectional_definition(x: Any, mask: np.ndarray, *weights: Any, cell: str)
     x (B, T, I), mask (B, T), weights of the forward and then of the backward cell; result (B, T, 2H), zero
     where the mask is False. Bahdanau et al. 2015, 3.2.
     """
-    _check(x, mask, weights, STEPS[cell])
+    _check(STEPS[cell], (x, mask), weights)
     length = x.shape[1]
     with scope("forward"):
         forward = _direction(x, weights[:4], mask, cell, range(length))
@@ -126,7 +127,7 @@ class _Space:
 
 def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) -> tuple[Any, Any]:
     step = STEPS[cell]
-    _check(x, mask, weights, step)
+    _check(step, (x, mask), weights)
     batch, length, width = x.shape
     size = weights[1].shape[1]
     loan = pool.borrow(_Space, step, length, batch, width, size, x.dtype)

@@ -19,7 +19,7 @@ from tinygrad_attn.ops.buffers import (
     input_weight,
 )
 from tinygrad_attn.ops.calls import run
-from tinygrad_attn.ops.checks import Sizes
+from tinygrad_attn.ops.checks import Sizes, once
 from tinygrad_attn.ops.curves import constant, moderate, reach, tanh_of_half_
 from tinygrad_attn.ops.sequence import step_of
 from tinygrad_attn.ops.shapes import concatenate, stack
@@ -39,7 +39,8 @@ _AXES = {
 }
 
 
-def _check(inputs: Sequence[Any], weights: Sequence[Any], step: type[Step]) -> None:
+@once
+def _check(step: type[Step], inputs: Sequence[Any], weights: Sequence[Any]) -> None:
     """Raises ValueError unless the shapes fit, TypeError for numbers that are not floating."""
     sizes = Sizes("bahdanau_decoder")
     for (name, axes), array in zip(_AXES.items(), inputs, strict=True):
@@ -71,7 +72,7 @@ def bahdanau_decoder_definition(
     (A, H), v_a (A,), the cell's four weights; result (B, N, H + V + E). An LSTM's memory starts at zero.
     Bahdanau et al. 2015, A.1.2 and A.2.2.
     """
-    _check((words, initial, annotations, keys, mask, w_a, v_a), weights, STEPS[cell])
+    _check(STEPS[cell], (words, initial, annotations, keys, mask, w_a, v_a), weights)
     state: tuple[Any, ...] = (initial,) + (np.zeros(initial.shape, initial.dtype),) * (STEPS[cell].states - 1)
     read = []
     for i in range(words.shape[1]):
@@ -98,7 +99,7 @@ def _kernel(
     cell: str,
 ) -> tuple[Any, Any]:
     step, (w_ih, w_hh, b_ih, b_hh) = STEPS[cell], weights
-    _check((words, initial, annotations, keys, mask, w_a, v_a), weights, step)
+    _check(step, (words, initial, annotations, keys, mask, w_a, v_a), weights)
     (batch, count, inner), (_, length, width), size = words.shape, annotations.shape, initial.shape[1]
     loan = pool.borrow(Space, step, count, batch, inner, size, length, width, len(v_a), words.dtype)
     space: Space = loan.space
@@ -188,7 +189,7 @@ def _vjp(
         at = back[i]
         grads.step_back(i, space.upstream[i])
         run(at.leave)
-        np.matmul(annotations, at.context, space.to_weights)
+        np.matmul(annotations, at.context, at.weights)
         run(at.ask)
     to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], space.squared)
     to_keys *= v_a

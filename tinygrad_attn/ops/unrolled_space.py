@@ -37,6 +37,7 @@ class _Back(NamedTuple):
     leave: Calls  # to the context, by way of the gates
     ask: Calls  # from the weights α to the state that asked
     context: np.ndarray  # (B, V, 1)
+    weights: np.ndarray  # the weights' gradients, (B, T, 1), to which `ask` applies softmax's rule in place
 
 
 class Space:
@@ -75,9 +76,9 @@ class Space:
         self.squared = np.empty((length, batch, a), dtype)  # Σ_i ē_i tanh², for the gradient of the keys
         self.alpha = np.empty((count, length, batch), dtype)
         self.total = np.empty(batch, dtype)
+        self.ones = np.ones(length, dtype)  # a product with them sums over positions, quicker than numpy's sum
         self.upstream = np.empty((count, size, batch), dtype)
         self.to_context = np.empty((count, batch, width), dtype)
-        self.to_weights = np.empty((batch, length, 1), dtype)
         self.to_scores = np.empty((count, length, batch), dtype)
         self.shared = np.empty((length, batch), dtype)
         self.to_query = np.empty((count, batch, a), dtype)
@@ -112,10 +113,10 @@ class Space:
                     tanh_of_sum(self.positions[part], self.query, tanh[part]) for part in parts
                 ),
             ],
-            score=[call(np.matmul, tanh, self.v_a, scores)],
+            score=[call(np.dot, tanh.reshape(length * batch, a), self.v_a, scores.reshape(-1))],
             weigh=[
                 call(np.exp, scores, scores),
-                call(np.add.reduce, scores, axis=0, out=self.total),
+                call(np.dot, self.ones, scores, self.total),
                 call(np.divide, scores, self.total, scores),
             ],
             enter=[
@@ -131,14 +132,15 @@ class Space:
     def _back(self, i: int) -> _Back:
         context, carried = self.to_context[i], self.gradients.carried[0]
         tanh, weight, e, query = self.hidden[i], self.alpha[i], self.to_scores[i], self.to_query[i]
+        by_position = self.term.reshape(len(e), -1)
         return _Back(
             leave=[
                 call(np.matmul, self.gradients.gates.to_input.T, self.w_c, self.leaving),
                 call(np.add, context, self.leaving, context),
             ],
             ask=[
-                call(np.multiply, self.to_weights[:, :, 0].T, weight, e),
-                call(np.add.reduce, e, axis=0, out=self.total),
+                call(np.multiply, e, weight, e),
+                call(np.dot, self.ones, e, self.total),
                 call(np.multiply, weight, self.total, self.shared),
                 call(np.subtract, e, self.shared, e),
                 # The query enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), where Σ_j ē_j = 0, as
@@ -146,10 +148,11 @@ class Space:
                 call(np.multiply, tanh, tanh, self.term),
                 call(np.multiply, self.term, e[:, :, None], self.term),
                 call(np.add, self.squared, self.term, self.squared),
-                call(np.add.reduce, self.term, axis=0, out=query),
+                call(np.dot, self.ones, by_position, query.reshape(-1)),
                 call(np.multiply, query, self.minus_v, query),
                 call(np.matmul, self.w_a.T, query.T, self.asking),
                 call(np.add, carried, self.asking, carried),
             ],
             context=context[:, :, None],
+            weights=e.T[:, :, None],
         )

@@ -36,7 +36,7 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
     unique = {id(parameter): parameter for _, parameter in named if parameter.grad is not None}.values()
     gradients = [np.asarray(parameter.grad) for parameter in unique]
     with np.errstate(over="ignore", invalid="ignore"):
-        norm = math.sqrt(sum([np.vdot(gradient, gradient).real.item() for gradient in gradients]))
+        norm = math.sqrt(sum(map(_square, gradients)))
     if not 1e-12 < norm < math.inf:  # squares may have overflowed, or vanished
         names = {id(parameter): name for name, parameter in labelled(named)}
         check_finite(zip([names[id(parameter)] for parameter in unique], gradients, strict=True))
@@ -50,6 +50,12 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
             else:  # numbers that somebody put there
                 parameter.grad = np.asarray(np.multiply(gradient, scale))
     return norm
+
+
+def _square(array: np.ndarray) -> float:
+    """Σ |x|² over all entries."""
+    flat = array.ravel()
+    return float((flat.conj() if flat.dtype.kind == "c" else flat).dot(flat).real)
 
 
 def _scaled_norm(arrays: list[np.ndarray]) -> float:
