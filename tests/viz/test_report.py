@@ -199,6 +199,10 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         with pytest.raises(RunFilesError, match=message):
             ta.viz.report(tmp_path)
         (tmp_path / name).write_bytes(kept)
+    (tmp_path / "metrics.jsonl").unlink()
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(RunFilesError, match=r"metrics.jsonl: unreadable \(Is a directory\)"):
+        ta.viz.report(tmp_path)
     assert not (tmp_path / "report.html").exists()
 
 

@@ -65,7 +65,9 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise RunFilesError(f"{path}: unreadable ({error.strerror or error})") from error
+    except ValueError as error:  # bytes that are no text
         raise RunFilesError(f"{path}: unreadable ({error})") from error
 
 
