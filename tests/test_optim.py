@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -555,3 +556,19 @@ def test_a_gradient_of_a_wrong_shape_is_an_error(rule: str) -> None:
         with pytest.raises(ValueError, match=r"w: the gradient has shape .*, expected \(2, 3\)"):
             optimiser.step()
     np.testing.assert_array_equal(p.data, before)
+
+
+@every
+def test_a_pickled_model_and_optimiser_train_on(rule: str) -> None:
+    def trained(layer: Any, optimiser: Any) -> np.ndarray:
+        for _ in range(3):
+            optimiser.zero_grad()
+            (layer(np.arange(6.0).reshape(2, 3)) ** 2.0).sum().backward()
+            optimiser.step()
+        return np.concatenate([parameter.data.reshape(-1) for parameter in layer.parameters()])
+
+    layer = ta.nn.Linear(3, 2, dtype=np.float64, rng=np.random.default_rng(0))
+    optimiser = RULES[rule](layer.parameters())
+    trained(layer, optimiser)
+    copies = pickle.loads(pickle.dumps((layer, optimiser)))
+    np.testing.assert_array_equal(trained(*copies), trained(layer, optimiser))

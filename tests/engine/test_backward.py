@@ -515,3 +515,17 @@ def test_edges_are_observed_with_their_own_share() -> None:
         ("mul", 1, 9),
         ("mul", 1, 57),
     ]
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_what_was_written_in_place_is_an_error_though_nobody_asks_for_its_gradient(frozen: bool) -> None:
+    w = ta.Tensor([3.0], requires_grad=not frozen)
+    x = ta.Tensor([2.0], requires_grad=True)
+    loss = (x * w).sum()
+    w.data[...] = 5
+    w.note_written()
+    with pytest.raises(RuntimeError, match=r"tensor of shape \(1,\) was written to after mul had used it"):
+        ta.grad(loss, [x])
+    if frozen:
+        with pytest.raises(RuntimeError, match="was written to"):
+            loss.backward()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import pickle
 from typing import Any
 
 import numpy as np
@@ -360,3 +361,30 @@ def test_zero_grad_and_leaf_questions() -> None:
     y.sum().backward()
     x.zero_grad()
     assert x.grad is None
+
+
+def test_a_single_number_is_formatted_as_one() -> None:
+    loss = ta.Tensor(1.25)
+    assert f"{loss:.1f} {loss:>6}" == "1.2   1.25"
+    assert f"{loss}" == str(loss)
+    with pytest.raises(TypeError, match="format"):
+        f"{ta.Tensor([1.25]):.1f}"
+
+
+def test_a_pickled_leaf_is_one_that_no_graph_has_used() -> None:
+    x = ta.Tensor([1.0, 2.0], requires_grad=True, name="x")
+    (x * x).sum().backward()
+    x.note_written()
+    x._number += 10**9  # as after a long training, in another process
+    found = pickle.loads(pickle.dumps(x))
+    assert (found.name, found.requires_grad, found.tolist()) == ("x", True, [1.0, 2.0])
+    np.testing.assert_array_equal(found.grad, [2, 4])
+    (found * found).sum().backward()
+    np.testing.assert_array_equal(found.grad, [4, 8])
+
+
+def test_computed_tensors_are_not_pickled() -> None:
+    y = ta.Tensor([1.0], requires_grad=True) * 2.0
+    with pytest.raises(RuntimeError, match="was computed by mul; only leaves can be pickled"):
+        pickle.dumps(y)
+    assert pickle.loads(pickle.dumps(y.detach())).tolist() == [2.0]

@@ -147,7 +147,11 @@ def walk(
         vjps = primitive.vjps
         pulled = _from_fused(node, g, on_path, create_graph) if isinstance(primitive, Fused) else None
         for slot, x in enumerate(node._inputs):
-            if not isinstance(x, Tensor) or not (x._tracked if on_path is None else x in on_path):
+            if not isinstance(x, Tensor):
+                continue
+            if x._number > node._number:  # the rules for the other inputs may look at it, too
+                raise RuntimeError(_stale(node, x))
+            if not (x._tracked if on_path is None else x in on_path):
                 continue
             if pulled is not None:
                 g_x = pulled[slot]
@@ -157,7 +161,7 @@ def walk(
                 g_x = vjps[slot](g, y, *given)
             if g_x is None:
                 continue
-            if x._number > node._number or (create_graph and x.data is not node._arrays[slot]):
+            if create_graph and x.data is not node._arrays[slot]:
                 raise RuntimeError(_stale(node, x))
             try:
                 fits = g_x.shape == x.data.shape

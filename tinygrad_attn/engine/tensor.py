@@ -130,6 +130,10 @@ class Tensor(Operators, Methods):
         shape = f", shape={self.shape}" if self.size > 100 or self.size == 0 else ""
         return f"Tensor({body}{shape}, dtype={self.dtype}{named}{made_by}{flag})"
 
+    def __format__(self, form: str) -> str:
+        """A 0-d tensor is formatted as its number: `f"{loss:.3f}"`."""
+        return format(self.data.item(), form) if form and not self.data.ndim else super().__format__(form)
+
     def _label(self) -> str:
         kind = "tensor" if self.name is None else f"tensor {self.name!r}"
         return f"{kind} of shape {self.shape}"
@@ -195,6 +199,13 @@ class Tensor(Operators, Methods):
         memo[id(self)] = copy
         return copy
 
+    def __reduce__(self) -> Any:
+        if self._primitive is not None:
+            raise RuntimeError(
+                f"{self._label()} was computed by {self._primitive.name}; only leaves can be pickled"
+            )
+        return _restored, (self.data, self._tracked, self.name, self.grad)
+
     # Gradients
 
     def backward(self, gradient: Any = None, retain_graph: bool = False) -> None:
@@ -241,6 +252,13 @@ class Tensor(Operators, Methods):
         self._number = next_number()
 
 
+def _restored(array: np.ndarray, tracked: bool, name: str | None, gradient: np.ndarray | None) -> Tensor:
+    """A leaf that was pickled. No graph of this process has used it, whatever was written to it before."""
+    tensor = leaf(array, name)
+    tensor._tracked, tensor.grad = tracked, gradient
+    return tensor
+
+
 def leaf(array: Any, name: str | None = None) -> Tensor:
     """A tensor of `array` itself, not a copy, that needs no gradient."""
     tensor = Tensor.__new__(Tensor)
@@ -276,7 +294,7 @@ def _new_array(data: Any) -> np.ndarray:
         raise ValueError(f"Tensor: the data is not a rectangular array of numbers: {error}") from None
     if array.dtype.kind not in "fciub":
         raise TypeError(f"Tensor: expected numbers, got data of dtype {array.dtype}")
-    return array
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 rules.leaf = leaf

@@ -28,6 +28,10 @@ class Group:
         self.active = [False] * len(named)  # whether the next update is to move a parameter
         self._views: list[np.ndarray | None] = [None] * len(named)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies of views are no views any more: in the copy, every parameter is adopted again.
+        return {**vars(self), "_views": [None] * len(self._views)}
+
     def adopt(self) -> None:
         """Makes every `.data` a view of the flat array, with its values (again, if someone replaced it)."""
         for i, parameter in enumerate(self.parameters):
