@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,12 @@ INDICES: list[Any] = [
     (slice(None), slice(3, 0, -2)),
     (slice(None), slice(2, 2)),
     (0, slice(None, None, 2), [0, 0, 3]),
+    ((0, 0, 1),),
+    (slice(None), (2, 0, 2)),
+    ((1, 1), slice(None), range(0, 3, 2)[0]),
+    (0, range(2)),
+    array("q", [1, 1, 0]),
+    (0, memoryview(np.array([2, 2]))),
     [0, 0, 1, 0],
     [-1, 1],
     [],

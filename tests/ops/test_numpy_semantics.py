@@ -398,6 +398,30 @@ FAULTS: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
         lambda: ta.cross_entropy(ta.Tensor(X[0]), [0, -1, 1]),
     ),
     (
+        "softmax of a number",
+        np.exceptions.AxisError,
+        "softmax: axis -1 is out of bounds for array of dimension 0",
+        lambda: ta.softmax(ta.Tensor(2.0)),
+    ),
+    (
+        "log_softmax of a number",
+        np.exceptions.AxisError,
+        "log_softmax: axis 1 is out of bounds for array of dimension 0",
+        lambda: ta.log_softmax(2.0, axis=1),
+    ),
+    (
+        "einsum over unequal axes of one operand",
+        ValueError,
+        "einsum: 'ii->i' repeats an axis of an operand of shape .1, 3.",
+        lambda: ta.einsum("ii->i", ta.Tensor(np.ones((1, 3)))),
+    ),
+    (
+        "numpy's other norms",
+        TypeError,
+        "norm of a Tensor: ord is 1, expected None",
+        lambda: np.linalg.norm(ta.Tensor(X[0]), 1),
+    ),
+    (
         "cross_entropy floats",
         TypeError,
         "cross_entropy: targets have dtype",
@@ -423,3 +447,65 @@ def test_a_third_input_is_not_taken_for_numpys_out() -> None:
     with pytest.raises(TypeError, match="exp takes 1 input"):
         ta.exp(x, x)
     assert x.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), (None, 0), (2, 1), (None, -1, True), (None, (0, 1)), ("fro",), ("fro", (1, 0))], ids=str
+)
+def test_numpys_norm_where_it_is_euclidean(arguments: tuple[Any, ...]) -> None:
+    found = np.linalg.norm(ta.Tensor(X[0]), *arguments)  # type: ignore[call-overload]
+    np.testing.assert_allclose(found.data, np.linalg.norm(X[0], *arguments), rtol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int32, bool])
+def test_the_norm_of_integers_does_not_wrap_around(dtype: Any) -> None:
+    most = 1 if dtype is bool else np.iinfo(dtype).max
+    np.testing.assert_allclose(ta.norm(np.array([most, most], dtype)), np.sqrt(2) * float(most), rtol=1e-15)
+
+
+def test_means_of_halves_do_not_overflow() -> None:
+    x = np.full((3000, 30), 100, np.float16)
+    assert ta.mean(x).dtype == np.float16
+    assert float(ta.mean(x)) == 100
+    np.testing.assert_array_equal(ta.mean(x, axis=0, keepdims=True), np.full((1, 30), 100))
+    with np.errstate(all="raise"):
+        loss = ta.cross_entropy(ta.Tensor(np.zeros((30_000, 20), np.float16)), np.zeros(30_000, int))
+    np.testing.assert_allclose(float(loss), np.log(20), rtol=1e-3)
+
+
+def test_numbers_of_the_other_byte_order() -> None:
+    values = np.array([[1.0, 3, 3], [0, 2, -1]])
+    other = values.astype(values.dtype.newbyteorder())
+    x = ta.Tensor(other, requires_grad=True)
+    assert x.dtype.isnative
+    (x.max(axis=1) + ta.max(ta.mul(x, other)) + x.min()).sum().backward()
+    y = ta.Tensor(values, requires_grad=True)
+    (y.max(axis=1) + ta.max(ta.mul(y, values)) + y.min()).sum().backward()
+    assert x.grad is not None
+    assert y.grad is not None
+    np.testing.assert_array_equal(x.grad, y.grad)
+    np.testing.assert_array_equal(ta.max(other, axis=1), [3, 2])
+
+
+@pytest.mark.parametrize("join", [ta.stack, ta.concatenate])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_thousands_are_joined_in_groups(join: Any, axis: int) -> None:
+    parts = [ta.Tensor(np.full((2, 1), float(i)), requires_grad=i % 2 == 0) for i in range(1000)]
+    joined = join(parts, axis=axis)
+    np.testing.assert_array_equal(
+        joined.data, getattr(np, join.__name__)([part.data for part in parts], axis=axis)
+    )
+    weights = np.arange(joined.size).reshape(joined.shape)
+    (joined * weights).sum().backward()
+    expected = np.moveaxis(weights, axis, 0) if join is ta.stack else np.split(weights, 1000, axis=axis)
+    for part, piece in zip(parts, expected, strict=True):
+        assert (part.grad is None) is not part.requires_grad
+        if part.grad is not None:
+            np.testing.assert_array_equal(part.grad, piece)
+    operations, seen = [joined], 0
+    while operations:
+        inputs = getattr(operations.pop(), "_inputs", ())
+        operations += [x for x in inputs if isinstance(x, ta.Tensor) and not x.is_leaf]
+        seen += len(inputs)
+        assert len(inputs) <= 256
+    assert seen >= 1000

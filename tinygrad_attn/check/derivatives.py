@@ -60,7 +60,8 @@ def jacobian(fn: Callable[..., Any], x: Any) -> Any:
         x: a floating tensor or array, or a tuple of them.
 
     Returns:
-        A Tensor of shape `output.shape + x.shape`; a tuple of them for a tuple `x`.
+        A Tensor of shape `output.shape + x.shape`; a tuple of them for a tuple `x`. It is a constant, not to
+        be differentiated in turn: for second derivatives of a scalar take `hvp`.
     """
     _, values = _variables("jacobian", x)
     with changed_mode(recording=True):

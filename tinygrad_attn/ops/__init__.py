@@ -91,6 +91,14 @@ def _astype(x: Tensor, dtype: Any) -> Tensor:
     return astype(x, dtype=target) if target.kind in "fc" else leaf(x.data.astype(target))
 
 
+def _numpy_norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """numpy.linalg.norm, where it is the root of the sum of squares."""
+    of_vectors = isinstance(axis, int) or (axis is None and x.ndim == 1)
+    if ord is None or (of_vectors and ord == 2) or (not of_vectors and ord == "fro"):
+        return norm(x, axis, keepdims)
+    raise TypeError(f"numpy.linalg.norm of a Tensor: ord is {ord!r}, expected None, the root of Σx²")
+
+
 for _name in __all__:
     setattr(_rules, _name, globals()[_name])
 _rules.astype = _astype
@@ -118,7 +126,7 @@ _rules.functions.update(
         np.concatenate: concatenate,
         np.einsum: einsum,
         np.expand_dims: expand_dims,
-        np.linalg.norm: norm,
+        np.linalg.norm: _numpy_norm,
         np.max: max,
         np.mean: mean,
         np.min: min,

@@ -93,6 +93,8 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
                 f"einsum: '{subscripts}' names {len(letters)} axes of an operand of shape {x.shape}"
             )
         for letter, size in zip(letters, x.shape, strict=True):
+            if size != x.shape[letters.index(letter)]:
+                raise ValueError(f"einsum: '{subscripts}' repeats an axis of an operand of shape {x.shape}")
             known = sizes.setdefault(letter, size)
             if known == 1:
                 sizes[letter] = size

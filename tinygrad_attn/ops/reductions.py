@@ -61,7 +61,7 @@ def _extreme_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bo
     """The gradient goes to the entries that attain the extreme (NaN, where there is one), in equal parts."""
     real = np.real(value_of(x))
     chosen = (real == np.real(_restored(value_of(y), x, axis))) | np.isnan(real)
-    share = chosen / _total(chosen, axis=axis, keepdims=True, dtype=real.dtype)
+    share = chosen / _total(chosen, axis=axis, keepdims=True, dtype=real.dtype.newbyteorder("="))
     return _restored(g, x, axis) * share.astype(real.dtype, copy=False)
 
 
@@ -70,7 +70,15 @@ def _size(x: Any, axis: tuple[int, ...]) -> int:
     return math.prod([x.shape[i] for i in axis])
 
 
+def _mean_over(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    if x.dtype == np.float16:  # whose sum may overflow where the mean does not
+        return np.mean(x, axis=axis, keepdims=keepdims)
+    return _total(x, axis=axis, keepdims=keepdims) / _size(x, axis)
+
+
 def _norm(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    if x.dtype.kind in "iub":
+        x = x.astype(np.float64)
     return np.sqrt(_total(x * x, axis=axis, keepdims=keepdims))
 
 
@@ -104,7 +112,7 @@ _sum = Primitive(
 )
 _mean = Primitive(
     "mean",
-    lambda x, *, axis, keepdims: _total(x, axis=axis, keepdims=keepdims) / _size(x, axis),
+    _mean_over,
     lambda g, y, x, *, axis, keepdims: broadcast_to(_restored(g / _size(x, axis), x, axis), shape=x.shape),
 )
 _max = Primitive("max", _extreme(np.max), _extreme_rule)

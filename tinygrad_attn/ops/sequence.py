@@ -6,7 +6,7 @@ The kernel runs both directions side by side where they are small, else one afte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.spaces import bytes_of, pool
 from tinygrad_attn.ops.steps import STEPS, Step
 
+OneStep = Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
+
 
 def step_of(cell: str, x: Any, state: tuple[Any, ...], weights: Sequence[Any]) -> tuple[Any, ...]:
     """One step of the cell called `cell`: the new state, (h,) or for an LSTM (h, c)."""
@@ -35,20 +37,24 @@ def step_of(cell: str, x: Any, state: tuple[Any, ...], weights: Sequence[Any]) -
     return (operation(x, *state, *weights),)
 
 
-def _direction(x: Any, weights: Sequence[Any], mask: np.ndarray, cell: str, times: range) -> Any:
-    """The states (B, T, H) after each source position, in the order of the positions; held where the mask is
-    False."""
-    zero = np.zeros((x.shape[0], weights[1].shape[1]), x.dtype)
-    state: tuple[Any, ...] = (zero,) * STEPS[cell].states
-    states: list[Any] = [None] * len(times)
-    for t in times:
+def states_over(
+    x: Any, mask: np.ndarray, step: OneStep, state: tuple[Any, ...], *, reverse: bool = False
+) -> Any:
+    """The states h (B, T, H) after each position, in the order of the positions; from the end if `reverse`.
+
+    `step(x_t, state)` takes x_t (B, I) and the state before, (h,) or (h, c), to the state after. Where the
+    mask (B, T) is False the state is held, and what is returned is zero.
+    """
+    length = x.shape[1]
+    states: list[Any] = [None] * length
+    for t in reversed(range(length)) if reverse else range(length):
         with scope(f"step {t + 1}"):
             here = mask[:, t, None]
             if here.all():
-                state = step_of(cell, x[:, t], state, weights)
+                state = step(x[:, t], state)
                 states[t] = state[0]
             else:
-                new = step_of(cell, where(here, x[:, t], 0), state, weights)  # not even NaN passes from a pad
+                new = step(where(here, x[:, t], 0), state)  # not even NaN passes from a pad
                 state = tuple(where(here, after, before) for after, before in zip(new, state, strict=True))
                 states[t] = where(here, new[0], 0)
     return stack(states, axis=1)
@@ -72,11 +78,16 @@ def bidirectional_definition(x: Any, mask: np.ndarray, *weights: Any, cell: str)
     where the mask is False. Bahdanau et al. 2015, 3.2.
     """
     _check(STEPS[cell], (x, mask), weights)
-    length = x.shape[1]
+    zero = np.zeros((x.shape[0], weights[1].shape[1]), x.dtype)
+    state = (zero,) * STEPS[cell].states
+
+    def direction(own: Sequence[Any], reverse: bool) -> Any:
+        return states_over(x, mask, lambda x, state: step_of(cell, x, state, own), state, reverse=reverse)
+
     with scope("forward"):
-        forward = _direction(x, weights[:4], mask, cell, range(length))
+        forward = direction(weights[:4], False)
     with scope("backward"):
-        backward = _direction(x, weights[4:], mask, cell, range(length - 1, -1, -1))
+        backward = direction(weights[4:], True)
     return concatenate([forward, backward], axis=-1)
 
 

@@ -136,13 +136,20 @@ def getitem(x: Any, index: Any) -> Tensor:
 
 
 def _plain(index: Any) -> Any:
-    """An index entry in which lists and tensors are arrays."""
+    """An index entry in which all that numpy takes for an array is one: only of arrays it is known whether
+    they repeat themselves."""
+    if index is None or index is Ellipsis or isinstance(index, (slice, bool, int, np.ndarray)):
+        return index
     if isinstance(index, Tensor):
         return index.data
-    if isinstance(index, list):
+    if isinstance(index, (list, tuple)):
         array = np.asarray([value_of(entry) for entry in index])
         return array if array.size else array.astype(np.intp)
-    return index
+    try:
+        return operator.index(index)
+    except TypeError:
+        array = np.asarray(index)
+        return array if array.ndim else index  # which numpy refuses
 
 
 def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
@@ -167,6 +174,8 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
 def concatenate(tensors: Sequence[Any], axis: int | None = 0) -> Tensor:
     """The tensors end to end along `axis`, or in a row if None. ValueError where their other sizes differ."""
     tensors = _all_tensors("concatenate", tensors)
+    if len(tensors) > _MANY:
+        tensors = [concatenate(group, axis) for group in _groups(tensors)]
     if axis is None:
         tensors, axis = [reshape(x, -1) for x in tensors], 0
     (axis,) = normalize_axis_tuple(axis, tensors[0].ndim, "concatenate")
@@ -176,8 +185,19 @@ def concatenate(tensors: Sequence[Any], axis: int | None = 0) -> Tensor:
 def stack(tensors: Sequence[Any], axis: int = 0) -> Tensor:
     """The tensors, of one shape, beside each other along a new `axis`."""
     tensors = _all_tensors("stack", tensors)
+    if len(tensors) > _MANY:
+        return concatenate([stack(group, axis) for group in _groups(tensors)], axis)
     (axis,) = normalize_axis_tuple(axis, tensors[0].ndim + 1, "stack")
     return _stack(*tensors, axis=axis)
+
+
+_MANY = 256
+"""Inputs beyond which they are joined group by group. The rule for each input is given all of them, which for
+thousands would take a time with the square of their number."""
+
+
+def _groups(tensors: list[Any]) -> list[list[Any]]:
+    return [tensors[start : start + _MANY] for start in range(0, len(tensors), _MANY)]
 
 
 def _all_tensors(name: str, tensors: Sequence[Any]) -> list[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from tinygrad_attn.engine import Primitive, Tensor, fused
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.ops.elementwise import exp, where
-from tinygrad_attn.ops.reductions import logsumexp, sum
+from tinygrad_attn.ops.reductions import logsumexp, mean, sum
 from tinygrad_attn.ops.shapes import getitem, reshape
 
 
@@ -80,6 +80,7 @@ def softmax(x: Any, axis: int = -1, mask: Any = None) -> Tensor:
         TypeError: if the mask is not boolean (or of zeros and ones).
         ValueError: if its shape cannot be broadcast to that of `x`.
     """
+    x = _with_axis("softmax", x, axis)
     if mask is None:
         return _softmax(x, axis=axis)
     mask = as_mask(mask)
@@ -89,6 +90,14 @@ def softmax(x: Any, axis: int = -1, mask: Any = None) -> Tensor:
             f"{np.shape(value_of(x))}"
         )
     return _softmax(x, mask, axis=axis)
+
+
+def _with_axis(name: str, x: Any, axis: int) -> Any:
+    """`x` as a tensor or array. Raises ValueError (numpy's AxisError) unless it has the axis."""
+    x = x if isinstance(x, (Tensor, np.ndarray)) else np.asarray(x)
+    if not -x.ndim <= axis < x.ndim:
+        raise np.exceptions.AxisError(axis, x.ndim, name)
+    return x
 
 
 def as_mask(mask: Any) -> np.ndarray:
@@ -110,15 +119,13 @@ log_softmax_over = Primitive(
 
 def log_softmax(x: Any, axis: int = -1) -> Tensor:
     """The logarithm of softmax, x_j - log Σ_k exp(x_k), exact where the softmax itself underflows."""
-    return log_softmax_over(x if isinstance(x, Tensor) else np.asarray(x), axis=axis)
+    return log_softmax_over(_with_axis("log_softmax", x, axis), axis=axis)
 
 
 def cross_entropy_definition(logits: Any, targets: np.ndarray, counted: np.ndarray) -> Any:
     """-1/n Σ log softmax(logits)[target] over the n rows that are counted."""
     rows = np.flatnonzero(counted)
-    return -sum(getitem(log_softmax(getitem(logits, rows)), (np.arange(len(rows)), targets[rows]))) / len(
-        rows
-    )
+    return -mean(getitem(log_softmax(getitem(logits, rows)), (np.arange(len(rows)), targets[rows])))
 
 
 def _cross_entropy_kernel(logits: np.ndarray, targets: np.ndarray, counted: np.ndarray) -> tuple[Any, Any]:
@@ -134,7 +141,7 @@ def _cross_entropy_kernel(logits: np.ndarray, targets: np.ndarray, counted: np.n
     np.exp(p, p)
     total = np.add.reduce(p, axis=0)
     p /= total
-    return np.add.reduce(np.log(total, total) - picked) / count, (p, each, rows)
+    return mean(np.log(total, total) - picked), (p, each, rows)
 
 
 def _cross_entropy_vjp(

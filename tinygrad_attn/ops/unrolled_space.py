@@ -76,7 +76,9 @@ class Space:
         self.squared = np.empty((length, batch, a), dtype)  # Σ_i ē_i tanh², for the gradient of the keys
         self.alpha = np.empty((count, length, batch), dtype)
         self.total = np.empty(batch, dtype)
-        self.ones = np.ones(length, dtype)  # a product with them sums over positions, quicker than numpy's sum
+        self.ones = np.ones(
+            length, dtype
+        )  # a product with them sums over positions, quicker than numpy's sum
         self.upstream = np.empty((count, size, batch), dtype)
         self.to_context = np.empty((count, batch, width), dtype)
         self.to_scores = np.empty((count, length, batch), dtype)
