@@ -275,3 +275,14 @@ def test_embedding_names() -> None:
             self.output.weight = self.embedding.weight
 
     assert names(Tied()) == ["embedding.weight", "output.bias"]
+
+
+def test_a_constant_in_the_place_of_a_parameter_is_none() -> None:
+    layer = Linear(2, 1)
+    layer.weight.requires_grad = False
+    layer.weight = layer.weight  # the same one
+    assert set(layer.state_dict()) == {"weight", "bias"}
+    layer.weight = ta.Tensor(np.ones((1, 2)))
+    assert set(layer.state_dict()) == {"bias"}
+    layer.weight = ta.Tensor(np.ones((1, 2)), requires_grad=True)
+    assert set(layer.state_dict()) == {"weight", "bias"}

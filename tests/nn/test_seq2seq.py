@@ -379,3 +379,95 @@ def test_wrong_settings_are_named(options: Any, error: type[Exception], message:
     settings = {"source_size": 9, "target_size": 8, "embedding_size": 3, "hidden_size": 4} | options
     with pytest.raises(error, match=message):
         Seq2Seq(**settings)
+
+
+class _Zero(ta.nn.GRUCell):
+    def forward(self, x: Any, state: Any = None) -> Any:
+        return super().forward(x, state) * 0.0
+
+
+class _Decoder(ta.nn.AttentionDecoder):
+    def initial_state(self, encoding: Any) -> Any:
+        state = super().initial_state(encoding)
+        return state._replace(cell=(state.s, state.s * 2.0))
+
+
+def _encoder_cell_of_a_subclass(model: Seq2Seq) -> None:
+    for place in ("forward_cell", "backward_cell"):
+        cell = getattr(model.encoder, place)
+        zero = _Zero(cell.input_size, cell.hidden_size, dtype=np.float64)
+        setattr(model.encoder, place, zero)
+
+
+def _another_decoder(model: Seq2Seq) -> None:
+    model.decoder.__class__ = _Decoder
+
+
+def _score_replaced(model: Seq2Seq) -> None:
+    attention = model.decoder.attention
+    attention.score = lambda query, projected: type(attention).score(attention, query, projected) * 2.0
+
+
+def _decoder_cell_replaced(model: Seq2Seq) -> None:
+    cell = model.decoder.cell
+    cell.forward = lambda x, state: type(cell).forward(cell, x, state) * 0.5
+
+
+def _encoder_cell_replaced(model: Seq2Seq) -> None:
+    cell = model.encoder.forward_cell
+    cell.forward = lambda x, state: type(cell).forward(cell, x, state) * 0.5
+
+
+def _unroll_replaced(model: Seq2Seq) -> None:
+    decoder, usual = model.decoder, model.decoder.unroll
+    decoder.unroll = lambda *given: usual(*given)._replace(logits=usual(*given).logits * 2.0)
+
+
+def _one_reset_before(model: Seq2Seq) -> None:
+    model.encoder.backward_cell.reset_after = False
+
+
+@pytest.mark.parametrize(
+    ("change", "cell"),
+    [
+        (_encoder_cell_of_a_subclass, "gru"),
+        (_another_decoder, "lstm"),
+        (_score_replaced, "gru"),
+        (_decoder_cell_replaced, "gru"),
+        (_encoder_cell_replaced, "rnn"),
+        (_unroll_replaced, "gru"),
+        (_one_reset_before, "gru"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_the_loss_is_that_of_the_parts_as_they_are_written(change: Any, cell: str) -> None:
+    """Kernels stand for the package's own modules alone; `explicit` runs no kernel."""
+    model = make(cell=cell)
+    batch = make_batch([3, 1, 2], [2, 3, 1])
+    usual = model.loss(batch).item()
+    change(model)
+    found = gradients(model, batch)
+    assert abs(found[0] - usual) > 1e-6
+    model.zero_grad()
+    logits = model(batch.source, batch.lengths, batch.target_in).logits
+    loss = ta.cross_entropy(logits, batch.target_out, ignore_index=PAD)
+    loss.backward()
+    np.testing.assert_allclose(found[0], loss.item(), rtol=1e-13)
+    for gradient, parameter in zip(found[1], model.parameters(), strict=True):
+        if gradient is None or parameter.grad is None:
+            assert gradient is parameter.grad
+        else:
+            np.testing.assert_allclose(gradient, parameter.grad, rtol=1e-9, atol=1e-14)
+    with ta.explicit():
+        np.testing.assert_allclose(model.loss(batch).item(), found[0], rtol=1e-13)
+
+
+def test_encoder_cells_of_ones_own_are_held_past_the_end_of_a_sentence() -> None:
+    model = make()
+    batch = make_batch([3, 1, 2], [2, 3, 1])
+    plain = model.encode(batch.source, batch.lengths)
+    for cell in (model.encoder.forward_cell, model.encoder.backward_cell):
+        cell.__class__ = type("Mine", (type(cell),), {})
+    own = model.encode(batch.source, batch.lengths)
+    for mine, usual in zip(own[:3], plain[:3], strict=True):
+        np.testing.assert_allclose(mine.data, usual.data, rtol=1e-13)

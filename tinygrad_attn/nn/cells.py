@@ -23,7 +23,11 @@ class Cell(Module):
     """What the cells share."""
 
     gates: ClassVar[int]
-    kind: str  # the cell's name among the recurrences of `tinygrad_attn.ops.sequence`
+
+    @property
+    def kind(self) -> str:
+        """The cell's name among the recurrences of `tinygrad_attn.ops.sequence`."""
+        raise TypeError(f"{type(self).__name__} is none of the recurrences that run as one operation")
 
     def __init__(
         self,
@@ -87,7 +91,11 @@ class RNNCell(Cell):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), PyTorch's RNNCell (Elman 1990)."""
 
     gates = 1
-    kind = "rnn"
+
+    @property
+    def kind(self) -> str:
+        """As Cell.kind."""
+        return "rnn"
 
     def forward(self, x: Any, state: State = None) -> Tensor:
         """x (B, input), state (B, hidden) or None for zeros: the new state (B, hidden)."""
@@ -122,7 +130,11 @@ class GRUCell(Cell):
     ) -> None:
         super().__init__(input_size, hidden_size, dtype=dtype, rng=rng)
         self.reset_after = reset_after
-        self.kind = "gru" if reset_after else "reset_before_gru"
+
+    @property
+    def kind(self) -> str:
+        """As Cell.kind."""
+        return "gru" if self.reset_after else "reset_before_gru"
 
     def forward(self, x: Any, state: State = None) -> Tensor:
         """x (B, input), state (B, hidden) or None for zeros: the new state (B, hidden)."""
@@ -139,7 +151,11 @@ class LSTMCell(Cell):
     """
 
     gates = 4
-    kind = "lstm"
+
+    @property
+    def kind(self) -> str:
+        """As Cell.kind."""
+        return "lstm"
 
     def zero_state(self, batch: int) -> State:
         """(h, c) of zeros."""
@@ -158,6 +174,9 @@ class LSTMCell(Cell):
         x, h = super()._checked(x, state[0])
         return x, (h, self._checked_state(state[1], x.shape[0]))
 
+
+FUSED_CELLS = (RNNCell, GRUCell, LSTMCell)
+"""Those that whole sequences are one operation for; subclasses run step by step, as they are written."""
 
 CELLS = ("gru", "lstm", "rnn")
 """The names that `make_cell` knows."""

@@ -15,15 +15,13 @@ from tinygrad_attn.engine import Tensor, scope
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.attention import AdditiveAttention, Attended, Attention
-from tinygrad_attn.nn.cells import GRUCell, LSTMCell, RNNCell, State, make_cell
+from tinygrad_attn.nn.cells import FUSED_CELLS, LSTMCell, State, make_cell
 from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.encoder import Encoding
 from tinygrad_attn.nn.layers import Dropout, Linear
 from tinygrad_attn.nn.module import Module, scoped
 from tinygrad_attn.ops import concatenate, max, reshape, stack, tanh
 from tinygrad_attn.ops.unrolled import bahdanau_decoder
-
-_FUSED_CELLS = (RNNCell, GRUCell, LSTMCell)
 
 
 class Memory(NamedTuple):
@@ -172,7 +170,7 @@ class AttentionDecoder(Module):
         """s_0 = tanh(W_s ←h_1 + b)."""
         s = expose(tanh(self.initial(encoding.backward_state)), "s")
         cell: State = s
-        if self.cell.kind == "lstm":
+        if isinstance(self.cell, LSTMCell):
             cell = (s, Tensor(np.zeros(s.shape, s.dtype)))
         return DecoderState(cell, Tensor(np.zeros(s.shape, s.dtype)) if self.input_feeding else None)
 
@@ -237,8 +235,9 @@ class AttentionDecoder(Module):
         # Subclasses may compute something else, so they run as they are written.
         if (
             self.query != "previous"
-            or type(attention) is not AdditiveAttention
-            or type(cell) not in _FUSED_CELLS
+            or not self._is_plain(AttentionDecoder)
+            or not (isinstance(attention, AdditiveAttention) and attention._is_plain(AdditiveAttention))
+            or not cell._is_plain(*FUSED_CELLS)
         ):
             return self.unroll(embedded, encoding).logits
         embedded = self._checked(embedded, len(encoding.annotations), 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,11 +10,11 @@ import numpy as np
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.nn import init
-from tinygrad_attn.nn.cells import make_cell
+from tinygrad_attn.nn.cells import FUSED_CELLS, Cell, make_cell
 from tinygrad_attn.nn.checks import check_lengths, check_width, numbers
 from tinygrad_attn.nn.module import Module
-from tinygrad_attn.ops import getitem
-from tinygrad_attn.ops.sequence import bidirectional
+from tinygrad_attn.ops import concatenate, getitem
+from tinygrad_attn.ops.sequence import bidirectional, states_over
 
 
 class Encoding(NamedTuple):
@@ -71,8 +72,7 @@ class BidirectionalEncoder(Module):
         batch, steps, _ = x.shape
         lengths = np.full(batch, steps) if lengths is None else check_lengths(title, lengths, batch, steps)
         mask = np.arange(steps) < lengths[:, None]
-        weights = (*self.forward_cell.weights(), *self.backward_cell.weights())
-        annotations = expose(bidirectional(x, mask, *weights, cell=self.forward_cell.kind), "h")
+        annotations = expose(self._read(x, mask), "h")
         size = self.forward_cell.hidden_size
         # Where nothing is padded, a plain slice, which is quicker.
         last = (slice(None), steps - 1) if mask.all() else (np.arange(batch), lengths - 1)
@@ -82,3 +82,26 @@ class BidirectionalEncoder(Module):
             getitem(annotations, (slice(None), 0, slice(size, None))),
             mask,
         )
+
+    def _read(self, x: Any, mask: np.ndarray) -> Tensor:
+        """The annotations. Cells that may compute something of their own are called step by step."""
+        cells = self.forward_cell, self.backward_cell
+        if all(cell._is_plain(*FUSED_CELLS) for cell in cells) and cells[0].kind == cells[1].kind:
+            weights = (*cells[0].weights(), *cells[1].weights())
+            annotations: Tensor = bidirectional(x, mask, *weights, cell=cells[0].kind)
+            return annotations
+        directions = [
+            states_over(
+                x, mask, partial(_stepped, cell), _as_parts(cell.zero_state(len(mask))), reverse=reverse
+            )
+            for cell, reverse in zip(cells, (False, True), strict=True)
+        ]
+        return concatenate(directions, axis=-1)
+
+
+def _stepped(cell: Cell, x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+    return _as_parts(cell(x, state if len(state) > 1 else state[0]))
+
+
+def _as_parts(state: Any) -> tuple[Any, ...]:
+    return tuple(state) if isinstance(state, (tuple, list)) else (state,)

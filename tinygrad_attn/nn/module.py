@@ -43,8 +43,13 @@ class Module:
     training: bool = True
     _label: str | None = None  # the name in the module around
     _grows: bool = False  # whether an attribute is a list or dict, which parts may join later
+    _altered: bool = False  # whether a method was replaced, on this module alone
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if callable(value) and callable(getattr(type(self), name, None)):
+            object.__setattr__(self, "_altered", True)
+        if isinstance(value, Tensor) and value is not vars(self).get(name):
+            vars(self).get("_known", set()).discard(name)  # it need not be a parameter where one was
         object.__setattr__(self, name, value)
         if isinstance(value, (list, dict)):
             object.__setattr__(self, "_grows", True)
@@ -151,6 +156,11 @@ class Module:
     def _take_label(self, label: str) -> None:
         if self._label is None:
             object.__setattr__(self, "_label", label.replace(".", " "))
+
+    def _is_plain(self, *kinds: type[Module]) -> bool:
+        """Whether this is a module of one of the kinds itself, as it was written, and computes what they
+        do."""
+        return type(self) in kinds and not self._altered
 
     def _title(self) -> str:
         """How error messages call this module: its class, and its name if it is part of another."""

@@ -44,7 +44,8 @@ class BatchLike(Protocol):
 class Seq2SeqOutput(NamedTuple):
     """A teacher-forced pass. Every tensor named here keeps its gradient after `backward()`.
 
-    Those of all steps together are put together anew each time they are asked for, with the steps' gradients.
+    Those of all steps together are put together anew each time they are asked for, with the steps' gradients;
+    the loss does not come from them, so `ta.grad` needs the steps' own: `[step.weights for step in steps]`.
     """
 
     logits: Tensor  # (B, N, target_size)
