@@ -13,8 +13,11 @@ from tinygrad_attn.check.objective import BackwardError, FirstOrder, Objective, 
 from tinygrad_attn.check.problem import Problem
 from tinygrad_attn.check.report import Entry, GradcheckError, GradcheckReport, Row
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.engine.modes import changed_mode
 
 _WORST = 10
+_ALIKE = 1e-6
+"""By how much, relative to the largest entry, the values of a kernel may be off those of its definition."""
 
 
 def gradcheck(
@@ -124,7 +127,20 @@ def _faults_of(problem: Problem, variables: list[Tensor], outputs: list[Tensor])
         faults.append(
             f"{problem.name} is not deterministic: two calls with the same inputs gave different outputs"
         )
+    elif not faults:
+        faults += _faults_of_kernels(problem, before)
     return faults
+
+
+def _faults_of_kernels(problem: Problem, values: list[np.ndarray]) -> list[str]:
+    """Where fused operations do not compute what their definitions say."""
+    with changed_mode(explicit=True):
+        by_definition = [output.data for output in problem.run(problem.arrays)[1]]
+    return [
+        f"a kernel and its definition disagree: output {i} differs by up to {error:.3g} under ta.explicit()"
+        for i, (a, b) in enumerate(zip(values, by_definition, strict=True))
+        if (error := np.abs(a - b).max(initial=0)) > _ALIKE * np.abs(b).max(initial=0)
+    ]
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
