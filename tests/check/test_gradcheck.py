@@ -384,6 +384,8 @@ def test_values_that_are_not_finite() -> None:
     assert not report and "2 of the 3 entries of output 0 are not finite" in str(report)
     report = checked(ta.log, np.array([-1.0]), order=2)
     assert [(row.order, row.verdict) for row in report.rows] == [(1, "not checked"), (2, "not checked")]
+    for rule in (ta.log, ta.sqrt):
+        assert checked(rule, np.array([1e-8, 1e-12, 1.0]), method="central")
     report = checked(ta.sqrt, np.array([0.0, 1.0]))
     assert not report and [entry.index for entry in report.worst if entry.verdict == "non-finite"] == [(0,)]
 

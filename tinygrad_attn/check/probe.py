@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -66,7 +67,10 @@ class Probe:
             moved.flat[entry] = held + distance
             return float(self.objective.value(arrays))
 
-        return slope(along, scale=max(1.0, abs(held)), target=target)
+        found = slope(along, scale=max(1.0, abs(held)), target=target)
+        if not math.isfinite(found.value) and held:  # a domain that ends near by, such as the logarithm's
+            found = slope(along, scale=abs(held), target=target)
+        return found
 
     def slope_along(self, direction: Sequence[np.ndarray], target: float) -> Slope:
         """The derivative along a direction, by central differences."""
