@@ -57,3 +57,17 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_use_is_one_line(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *wrong]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--seconds", "x", "a time above zero"),
+        ("--seconds", "inf", "a time above zero"),
+        ("--workers", "x", "a number of at least 1"),
+        ("--workers", "0", "a number of at least 1"),
+    ],
+)
+def test_wrong_numbers(option: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "step", option, value]) == 2
+    assert f"argument {option}: {value!r} is not {expected}" in capsys.readouterr().err

@@ -56,3 +56,25 @@ def test_a_target_that_is_not_there(tmp_path: Path, capsys: Output) -> None:
 def test_wrong_seed(capsys: Output) -> None:
     assert main(["check", "--seed", "-1"]) == 2
     assert capsys.readouterr().err == "error: --seed is -1, expected at least 0\n"
+
+
+@pytest.mark.parametrize("code", ["0", "3", "'text'", ""])
+@pytest.mark.parametrize("where", ["importing", "checking"])
+def test_a_file_that_ends_the_process(code: str, where: str, tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "mine.py"
+    inside = "" if where == "importing" else "def f(x=np.ones(2)):\n    "
+    path.write_text(f"import sys\nimport numpy as np\n{inside}sys.exit({code})\n", encoding="utf-8")
+    assert main(["check", f"{path}::f"]) == 2
+    said = f"it called sys.exit({code or None}), expected to come to its end"
+    what = f"importing {path}" if where == "importing" else "f"
+    shown = capsys.readouterr()
+    assert shown.err == f"error: {what}: {said}\n" and not shown.out
+
+
+def test_names_that_are_there_only_by_a_function(tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def __getattr__(name):\n    raise KeyError(name)\nnothing = None\n", encoding="utf-8")
+    assert main(["check", f"{path}::f"]) == 2
+    assert "mine.py, f: KeyError: 'f'" in capsys.readouterr().err
+    assert main(["check", f"{path}::nothing"]) == 2
+    assert "is a NoneType, expected" in capsys.readouterr().err

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +64,7 @@ def test_what_errors_become(
         raise error
 
     monkeypatch.setattr(predict_command, "load_run", fail)
-    monkeypatch.setattr("tinygrad_attn.cli.command._discard_output", lambda: None)
+    monkeypatch.setattr("tinygrad_attn.cli.command.discard", lambda stream: None)
     assert main(["predict", "a", "b"]) == code
     assert capsys.readouterr().err == message
 
@@ -73,3 +76,61 @@ def test_a_fault_of_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(predict_command, "load_run", fail)
     with pytest.raises(ZeroDivisionError):
         main(["predict", "a", "b"])
+
+
+FAILING = """
+import numpy as np
+import tinygrad_attn as ta
+wrong = ta.Primitive("wrong", lambda x: x**3, lambda g, y, x: 2 * g * x**2)
+gradcheck_inputs = (np.ones(2),)
+"""
+on_posix = pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell")
+
+
+def in_shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What the line gives, where $TA is the command."""
+    command = " ".join(map(shlex.quote, COMMAND))
+    return subprocess.run(
+        ["sh", "-c", line], cwd=folder, env={**os.environ, "TA": command}, capture_output=True, text=True
+    )
+
+
+@on_posix
+def test_a_check_that_failed_says_so_though_nobody_reads_its_table(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    done = in_shell("{ $TA check failing.py::wrong; echo $? >code; } | true; sleep 0.1", tmp_path)
+    assert (tmp_path / "code").read_text() == "1\n" and not done.stderr
+    assert in_shell("$TA check failing.py::wrong >&-", tmp_path).returncode == 1
+
+
+SMALL = "--hidden 4 --embedding 3 --batch 4 --steps 6 --evaluate-every 3 --development 5 --workers 1"
+
+
+@on_posix
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full"])
+def test_training_goes_on_though_nobody_listens(stderr: str, tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("".join(f"{a}{b}\t{b}{a}\n" for a in "abcd" for b in "efgh"))
+    done = in_shell(f"$TA train pairs.tsv {SMALL} --progress --out run {stderr}", tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1].startswith('{"event": "test"')
+
+
+@on_posix
+@pytest.mark.parametrize(
+    "command",
+    [
+        "walkthrough >&-",
+        "flow >&-",
+        "graph --backward --out x.dot >&-",
+        "predict none <&- 2>err; test $? = 2",
+    ],
+)
+def test_closed_streams_are_no_fault(command: str, tmp_path: Path) -> None:
+    done = in_shell(f"$TA {command}", tmp_path)
+    assert done.returncode == 0 and not done.stderr
+
+
+@on_posix
+def test_a_back_end_of_somebody_elses_is_no_matter(tmp_path: Path) -> None:
+    done = in_shell("MPLBACKEND=module://none $TA heatmap --out x.svg", tmp_path)
+    assert done.returncode == 0 and not done.stderr and (tmp_path / "x.svg").exists()

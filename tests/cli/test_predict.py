@@ -103,8 +103,6 @@ def test_the_alignment_is_drawn_below(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--beam", "0", "1"], "--beam is 0, expected at least 1"),
-        (["--max-length", "-3", "1"], "--max-length is -3, expected at least 1"),
         (["\udcff"], "text 1 is not UTF-8"),
         (["1", "2\n3"], "text 2 has several lines"),
     ],
@@ -166,3 +164,18 @@ def test_answers_come_line_by_line_and_a_reader_may_leave(copy_run: Path) -> Non
     assert process.wait(timeout=30) == 0
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+@pytest.mark.parametrize(("option", "most"), [("--beam", 10_000), ("--max-length", 1_000_000)])
+@pytest.mark.parametrize("value", ["0", "-1", str(10**30)])
+def test_numbers_that_are_too_small_or_too_large(
+    option: str, most: int, value: str, copy_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", str(copy_run), "1 2", option, value]) == 2
+    assert capsys.readouterr().err == f"error: {option} is {value}, expected from 1 to {most}\n"
+
+
+def test_long_unknown_symbols_are_named_in_short(copy_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", str(copy_run), f"1 {'x' * 10_000}", "--alignment"]) == 0
+    shown = capsys.readouterr()
+    assert len(shown.err) < 200 and "'xxx" in shown.err and "…" in shown.err

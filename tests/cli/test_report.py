@@ -79,3 +79,17 @@ def test_wrong_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["report", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path}: not the folder of a run, it has no config.json\n"
     assert main(["report"]) == 2
+
+
+def test_a_run_that_may_not_be_written_to(
+    copy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(folder: object) -> None:
+        raise PermissionError(13, "Permission denied", str(copy_run / "examples.json"))
+
+    monkeypatch.setattr("tinygrad_attn.cli.report.observe", refuse)
+    page = tmp_path / "page.html"
+    assert main(["report", str(copy_run), "--out", str(page)]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == f"examples are left as they were: {copy_run}: Permission denied\n"
+    assert shown.out == f"{page}\n" and page.exists()

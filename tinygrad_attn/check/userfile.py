@@ -7,6 +7,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from tinygrad_attn.engine import Primitive
 from tinygrad_attn.errors import UserError
 
 INPUTS = "gradcheck_inputs"
+_MISSING = object()
 _EXPECTED = "a function, an operation or an nn module"
 
 
@@ -44,9 +46,9 @@ def check_target(target: str, **settings: Any) -> GradcheckReport:
     module = _imported(Path(path))
     candidate: Any = module
     for part in name.split("."):
-        if not hasattr(candidate, part):
+        candidate = _called(partial(getattr, candidate, part, _MISSING), f"{path}, {name}")
+        if candidate is _MISSING:
             raise UserError(f"{path} defines no {name}{_choices(module)}")
-        candidate = getattr(candidate, part)
     if not callable(candidate):
         raise UserError(f"{target} is {_kind(candidate)}, expected {_EXPECTED}")
     fn = candidate
@@ -120,6 +122,8 @@ def _called(function: Callable[[], Any], what: str) -> Any:
         return function()
     except UserError:
         raise
+    except SystemExit as error:  # which would end this command as if nothing were wrong
+        raise UserError(f"{what}: it called sys.exit({error.code!r}), expected to come to its end") from error
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         package = str(Path(__file__).resolve().parent.parent)

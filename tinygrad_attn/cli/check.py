@@ -9,7 +9,7 @@ from typing import Any
 from tinygrad_attn import nn
 from tinygrad_attn.check import suite
 from tinygrad_attn.check.userfile import check_target
-from tinygrad_attn.cli.parser import CHECK_FAILED, OK
+from tinygrad_attn.cli.parser import CHECK_FAILED, OK, show
 from tinygrad_attn.train import ConfigError
 
 _DESCRIPTION = """\
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--seed is {arguments.seed}, expected at least 0")
     if arguments.target is not None:
         report = check_target(arguments.target, order=2, rng=arguments.seed)
-        print(report)
+        show(report)
         return OK if report else CHECK_FAILED
     watched = sys.stderr.isatty()
 
@@ -58,5 +58,5 @@ def run(arguments: argparse.Namespace) -> int:
     result = suite.run(nn, seed=arguments.seed, on_line=tell)
     if watched:
         print(_CLEARED, end="", file=sys.stderr, flush=True)
-    print(result)
+    show(result)
     return OK if result else CHECK_FAILED

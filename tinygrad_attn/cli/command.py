@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tinygrad_attn import __version__
 from tinygrad_attn.cli import bench, check, flow, graph, heatmap, predict, report, train, walkthrough
-from tinygrad_attn.cli.parser import CHECK_FAILED, INTERRUPTED, OK, WRONG_USE, Parser, say
+from tinygrad_attn.cli.parser import CHECK_FAILED, INTERRUPTED, OK, WRONG_USE, Parser, discard, say
 from tinygrad_attn.errors import UserError
 
 _DESCRIPTION = """\
@@ -29,15 +29,19 @@ Results go to standard output, progress and messages to standard error. Exit cod
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with `argv`, by default that of the process; the exit code."""
+    if argv is None:  # a process of its own, whose pictures are files: no window, whatever is set up for one
+        os.environ["MPLBACKEND"] = "agg"
+    _open_closed_streams()
     parser = Parser(prog="tinygrad-attn", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"tinygrad-attn {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for module in (train, predict, check, graph, flow, heatmap, report, walkthrough, bench):
         module.add_parser(commands)
     _never_fail_to_encode()
+    code: int = OK
     try:
         arguments = parser.parse_args(argv)
-        code: int = arguments.run(arguments)
+        code = arguments.run(arguments)
         sys.stdout.flush()
         return code
     except SystemExit as error:  # argparse's way to end, after --help too
@@ -49,10 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"error: {error}")
         return WRONG_USE
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
-        _discard_output()
-        return OK
+        discard(sys.stdout)
+        return code
     except OSError as error:
-        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename) or repr('')}: "
         say(f"error: {where}{error.strerror or error}")
         return WRONG_USE
     except MemoryError:
@@ -71,7 +75,8 @@ def _never_fail_to_encode() -> None:
                 stream.reconfigure(errors="backslashreplace")
 
 
-def _discard_output() -> None:
-    """What is still in the buffer goes nowhere, so that Python does not complain about it when it ends."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _open_closed_streams() -> None:
+    """Of a process that was started without its standard streams, empty ones."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open to the end

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 OK, CHECK_FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
@@ -40,4 +42,21 @@ class Parser(argparse.ArgumentParser):
 def say(message: str) -> None:
     """A message to the user, on standard error; it has one line, whatever is in it."""
     line = " ".join(message.splitlines())
-    print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+    try:
+        print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+    except (OSError, ValueError):  # nobody listens, which is no reason to stop
+        discard(sys.stderr)
+
+
+def show(result: object) -> None:
+    """A result, on standard output, after which there is more to do; who reads it may have seen enough."""
+    try:
+        print(result, flush=True)
+    except (BrokenPipeError, ValueError):
+        discard(sys.stdout)
+
+
+def discard(stream: TextIO) -> None:
+    """What is still in the stream's buffer goes nowhere, so that Python does not complain when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

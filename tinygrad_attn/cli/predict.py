@@ -13,6 +13,7 @@ from tinygrad_attn.cli.parser import OK, say
 from tinygrad_attn.data import TextFormat
 from tinygrad_attn.errors import DataError
 from tinygrad_attn.train import ConfigError, Prediction, load_run
+from tinygrad_attn.viz.labels import shortened
 
 _DESCRIPTION = """\
 Print what a trained model makes of each input, one line for each. Without a text, lines are read from
@@ -24,6 +25,8 @@ standard input as they come. An empty line stays empty. Symbols that the model d
   tinygrad-attn predict runs/words attention --alignment
   tinygrad-attn predict runs/words attention --json --alignment
 """
+
+MOST_CANDIDATES, MOST_SYMBOLS = 10_000, 1_000_000
 
 
 def add_parser(commands: Any) -> None:
@@ -46,10 +49,10 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict input by input, each printed before the next is read."""
-    for name in ("beam", "max_length"):
+    for name, most in (("beam", MOST_CANDIDATES), ("max_length", MOST_SYMBOLS)):
         value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} is {value}, expected at least 1")
+        if value is not None and not 1 <= value <= most:
+            raise ConfigError(f"--{name.replace('_', '-')} is {value}, expected from 1 to {most}")
     predictor, text_format = load_run(arguments.folder)
     for number, text in enumerate(_given(arguments.text) if arguments.text else _lines(), 1):
         found = None
@@ -92,7 +95,7 @@ def _lines() -> Iterator[str]:
 def _tell(found: Prediction, number: int) -> None:
     """What the user should know of a prediction, on standard error."""
     if found.unknown:
-        symbols = ", ".join(repr(symbol) for symbol in found.unknown)
+        symbols = ", ".join(shortened(repr(symbol), 40) for symbol in found.unknown)
         say(f"input {number}: unknown to the model and read as <unk>: {symbols}")
     if not found.complete:
         say(f"input {number}: the output was cut at the longest length, see --max-length")

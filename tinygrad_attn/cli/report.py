@@ -48,7 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"{lost}; the page is without figures and curves")
     try:
         observe(folder)
-    except UserError as error:  # no weights yet, or the data are gone: the page shows what there is
-        say(f"examples are left as they were: {error}")
+    except (UserError, OSError) as error:
+        # No weights yet, the data are gone, or nothing may be written: the page shows what there is.
+        said = f"{folder.path}: {error.strerror}" if isinstance(error, OSError) else error
+        say(f"examples are left as they were: {said}")
     print(report(folder.path, arguments.out))
     return OK

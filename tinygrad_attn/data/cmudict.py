@@ -63,13 +63,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with dictionary_file().open(encoding="utf-8") as lines:
             pairs = pronunciations(lines)
         write_atomically(out, "".join(f"{word}\t{phonemes}\n" for word, phonemes in pairs))
-    except (DataError, OSError) as error:
-        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
-        print(f"error: {said}", file=sys.stderr)
-        return 2
-    counts = Counter(part_of(word) for word in dict(pairs))
-    print(f"{out}: {len(pairs)} pairs;", ", ".join(f"{part} {counts[part]} words" for part in PARTS))
+        counts = Counter(part_of(word) for word in dict(pairs))
+        words = ", ".join(f"{part} {counts[part]} words" for part in PARTS)
+        print(f"{out}: {len(pairs)} pairs; {words}", flush=True)
+    except DataError as error:
+        return _failed(str(error))
+    except OSError as error:
+        return _failed(str(error) if error.filename is None else f"{error.filename}: {error.strerror}")
     return 0
+
+
+def _failed(said: str) -> int:
+    print(f"error: {said}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

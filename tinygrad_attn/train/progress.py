@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _FORMAT = "{desc} {percentage:3.0f}%|{bar}| {elapsed}{postfix}"
@@ -20,16 +22,11 @@ class ProgressBar:
         from tqdm import tqdm
 
         if shown is None:
-            shown = sys.stderr.isatty()
-        self._bar: Any = tqdm(
-            desc=name,
-            total=1.0,
-            bar_format=_FORMAT,
-            disable=not shown,
-            dynamic_ncols=True,
-            mininterval=0.2,
-            leave=True,
-        )
+            shown = sys.stderr is not None and sys.stderr.isatty()
+        settings: Any = {"desc": name, "total": 1.0, "bar_format": _FORMAT, "dynamic_ncols": True}
+        self._bar: Any = tqdm(disable=True)
+        with self._as_long_as_it_is_seen():
+            self._bar = tqdm(**settings, disable=not shown, mininterval=0.2, leave=True)
         self.note = ""
 
     def update(self, progress: float, seconds: float, step: int, loss: float, speed: float) -> None:
@@ -40,12 +37,22 @@ class ProgressBar:
         parts = [f"step {step}", f"loss {loss:.4f}", f"{speed:,.0f} tokens/s", f"{_clock(left)} left"]
         if self.note:
             parts.insert(2, self.note)
-        self._bar.set_postfix_str(", ".join(parts), refresh=False)
-        self._bar.update(progress - self._bar.n)
+        with self._as_long_as_it_is_seen():
+            self._bar.set_postfix_str(", ".join(parts), refresh=False)
+            self._bar.update(progress - self._bar.n)
 
     def close(self) -> None:
         """Leave the bar as it stands."""
-        self._bar.close()
+        with self._as_long_as_it_is_seen():
+            self._bar.close()
+
+    @contextmanager
+    def _as_long_as_it_is_seen(self) -> Iterator[None]:
+        """Where standard error is gone, training goes on without the bar."""
+        try:
+            yield
+        except (OSError, ValueError):
+            self._bar.disable = True
 
 
 def _clock(seconds: float) -> str:
