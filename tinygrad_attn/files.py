@@ -1,10 +1,14 @@
-"""Writing files so that a reader, or a later run, finds the whole file or the one before, never a part."""
+"""Writing files so that a reader, or a later run, finds the whole file or the one before, never a part; and
+reading JSON."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import secrets
+from typing import Any
 
 TEMPORARY_PREFIX = ".tinygrad_attn-"
 """How temporary files are named; only a process that was killed while writing leaves one behind."""
@@ -16,11 +20,12 @@ def write_atomically(path: str | os.PathLike[str], data: str | bytes) -> None:
     The data go to a temporary file in the same folder, are forced to the disk, and take the place of `path`
     in one step; a symbolic link keeps pointing to where it did. Once this returns, the file outlives a crash
     of the machine. If anything fails, including an interrupt, `path` is as it was and nothing else is left
-    behind. The permissions are those of any new file of the user.
+    behind. The permissions are those of any new file of the user. Halves of surrogate pairs, as in names of
+    files that are not UTF-8, are written as JSON escapes them.
 
     Raises OSError, naming `path`, if it cannot be written.
     """
-    content = data.encode("utf-8") if isinstance(data, str) else data
+    content = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     # The name of the target is no part of the temporary name: it may already be as long as names can be.
@@ -38,6 +43,18 @@ def write_atomically(path: str | os.PathLike[str], data: str | bytes) -> None:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
     _sync_folder(folder)
+
+
+def from_json(text: str) -> Any:
+    """What JSON text says. ValueError for what is none: its numbers are finite."""
+    return json.loads(text, parse_float=_finite, parse_constant=_finite)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits} is not a finite number")
+    return number
 
 
 def _sync_folder(folder: str) -> None:

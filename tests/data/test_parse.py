@@ -124,3 +124,13 @@ def test_any_bytes_are_pairs_or_a_data_error(
         assert pairs and all(source and target for source, target in pairs)
         return
     assert message.startswith(f"{path}:")
+
+
+@pytest.mark.parametrize("last", ["\t", " \t ", "\u00a0\t\u00a0"])
+def test_a_last_line_with_a_tab_is_a_line(last: str, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text(f"a\tb\n{last}\n  \n\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"pairs\.tsv:2: empty"):
+        parse_pairs(path)
+    path.write_text("a\tb\n  \n\n", encoding="utf-8")
+    assert parse_pairs(path).pairs == (("a", "b"),)

@@ -190,3 +190,11 @@ def test_the_hash_gives_padded_and_unpadded_rows_the_same_part() -> None:
     held = membership.held_out(rows, np.full(500, 5))
     assert (held == membership.held_out(padded, np.full(500, 5))).all()
     assert 0.1 < held.mean() < 0.2
+
+
+@pytest.mark.parametrize("option", ["symbols", "min_length", "max_length"])
+@pytest.mark.parametrize("value", [10**6, 10**400])
+def test_sizes_that_would_take_minutes(option: str, value: int) -> None:
+    others = {"max_length": value} if option == "min_length" else {}
+    with pytest.raises(DataError, match=f"copy: {option} is above"):
+        Task("copy", **{option: value, **others})

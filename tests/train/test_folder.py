@@ -9,7 +9,8 @@ import pytest
 
 from tests.train.small import small_model, small_task, small_training
 from tinygrad_attn.errors import CheckpointError
-from tinygrad_attn.train import RunConfig, RunFolder
+from tinygrad_attn.train import ModelConfig, RunConfig, RunFolder, TrainingConfig, train
+from tinygrad_attn.viz.report.read import RunFilesError, read_run
 
 CONFIG = RunConfig(small_task().describe(), small_model(), small_training())
 
@@ -84,7 +85,7 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
         ("model.safetensors", None, "model.safetensors: not there; train first"),
         ("model.safetensors", b"", "model.safetensors: damaged"),
         ("metrics.jsonl", b"{", "metrics.jsonl: damaged"),
-        ("metrics.jsonl", b"[]\n", "metrics.jsonl: a row without event"),
+        ("metrics.jsonl", b"[]\n", r"metrics.jsonl: a row without event \(str\) and step \(int\)"),
         ("metrics.jsonl", b"[" * 100_000, "metrics.jsonl: damaged"),
     ],
 )
@@ -129,3 +130,78 @@ def test_files_are_plain_json(tmp_path: Path) -> None:
     folder.write_vocabularies(small_task())
     vocabularies = json.loads((tmp_path / "vocab.json").read_text(encoding="utf-8"))
     assert vocabularies["source"]["symbols"] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.jsonl", '{"event": "train", "step": "3"}'),
+        ("metrics.jsonl", '{"event": "train", "step": true}'),
+        ("metrics.jsonl", '{"event": "train", "step": 3, "loss": NaN}'),
+        ("metrics.jsonl", '{"event": "train", "step": 3, "loss": 1e999}'),
+        ("metrics.jsonl", '{"event": "train", "step": 3, "loss": -Infinity}'),
+        ("snapshots.jsonl", '{"step": 3, "flows": {}}'),
+        ("snapshots.jsonl", '{"step": 3, "flows": [NaN]}'),
+    ],
+)
+def test_rows_of_a_wrong_kind(tmp_path: Path, name: str, content: str) -> None:
+    folder = begun(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(CheckpointError, match=name):
+        {"metrics.jsonl": folder.rows, "snapshots.jsonl": folder.snapshots}[name]()
+    with pytest.raises(RunFilesError, match=name):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("field", ["lr", "clip", "minutes", "warmup"])
+def test_settings_of_endless_digits(tmp_path: Path, field: str) -> None:
+    folder = begun(tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    content["training"][field] = 10**400
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=f"training: {field} is 1"):
+        folder.config()
+
+
+def test_names_that_are_not_utf_8_go_round(tmp_path: Path) -> None:
+    data = {"file": {"path": "w\udcff.tsv"}}
+    folder = RunFolder(tmp_path)
+    folder.begin(RunConfig(data, ModelConfig(), TrainingConfig(steps=1)))
+    assert folder.config().data == data
+    assert read_run(tmp_path).config["data"] == data
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path: Path) -> None:
+    with RunFolder(tmp_path).held():
+        for again in (RunFolder(tmp_path), RunFolder(tmp_path / ".")):
+            with pytest.raises(CheckpointError, match="another process trains in this folder"), again.held():
+                raise AssertionError("held twice")
+        with pytest.raises(CheckpointError, match="another process trains"):
+            train(small_task(), tmp_path, small_model(), small_training(), message=lambda said: None)
+        assert not list(tmp_path.iterdir())
+    with RunFolder(tmp_path).held():
+        pass
+
+
+def test_what_cannot_be_removed_is_named_before_anything_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = begun(tmp_path)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "metrics.jsonl").write_text("")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", "step-1.safetensors")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    with pytest.raises(CheckpointError, match=r"checkpoint: cannot be removed \(Permission denied\)"):
+        folder.begin(folder.config(), overwrite=True)
+    assert (tmp_path / "metrics.jsonl").exists()
+
+
+def test_folders_among_the_temporary_files_stay(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    (tmp_path / ".tinygrad_attn-mine").mkdir()
+    (tmp_path / ".tinygrad_attn-1-a").write_text("part")
+    folder.sweep()
+    assert [path.name for path in tmp_path.glob(".t*")] == [".tinygrad_attn-mine"]

@@ -362,3 +362,22 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
     (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
     with pytest.raises(CheckpointError, match=r"model\.safetensors: the weights do not fit"):
         load_run(tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", ["loss.svg", "alignment.svg", "graph.svg", "report.html"])
+def test_a_picture_that_cannot_be_drawn_costs_nothing_else(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing = {"loss.svg": "curves", "alignment.svg": "heatmap", "graph.svg": "drawn", "report.html": "page"}
+
+    def fail(*arguments: Any) -> Any:
+        raise RuntimeError("latex could not be found\nand more")
+
+    monkeypatch.setattr("tinygrad_attn.train.loop.write_figures", write_figures)
+    monkeypatch.setattr(f"tinygrad_attn.train.figures.{drawing[name]}", fail)
+    said: list[str] = []
+    training = small_training(lr=0.05, steps=60)
+    result = train(small_task("copy"), tmp_path, small_model(), training, message=said.append)
+    assert f"{tmp_path / name}: not written; latex could not be found" in said
+    assert result.folder.rows()[-1]["event"] == "test"
+    assert (tmp_path / "examples.json").exists() and not (tmp_path / name).exists()

@@ -21,3 +21,9 @@ def test_lines_are_the_rows() -> None:
 
 def test_nothing_yet() -> None:
     assert curves([]).svg().startswith("<?xml")
+
+
+def test_rows_without_a_number_are_left_out() -> None:
+    odd = [{"event": "train", "step": 30, "loss": loss} for loss in ([1], None, 10**400, "1")]
+    above, _ = curves([*ROWS, *odd, {"event": "train", "step": 40}]).axes
+    assert above.lines[0].get_xydata().tolist() == [[10, 2.0], [20, 1.0]]

@@ -32,7 +32,7 @@ def parse_pairs(path: str | os.PathLike[str]) -> ParsedFile:
     content = _read(path)
     text = _decode(path, content).removeprefix(_BYTE_ORDER_MARK)
     lines = normalise(text).replace("\r\n", "\n").split("\n")  # and not at what else Unicode calls a line end
-    while lines and not lines[-1].strip():
+    while lines and not lines[-1].strip(" "):
         lines.pop()
     if not lines:
         raise DataError(f"{path}: no pairs, {_EXPECTED} on every line")

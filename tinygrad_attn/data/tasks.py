@@ -15,6 +15,8 @@ from tinygrad_attn.errors import DataError
 from tinygrad_attn.tokens import PAD
 
 DEVELOPMENT_SIZE, TEST_SIZE = 500, 1000
+MOST_SYMBOLS, LONGEST = 100_000, 2_000
+"""Beyond these the sets of a toy task would take minutes to find."""
 
 _STREAM_KEY = 3  # keeps these random numbers apart from those of membership
 
@@ -60,14 +62,16 @@ class Task(TextFormat):
         super().__init__("spaces", "spaces")
         if name not in TASKS:
             raise DataError(f"unknown task {name!r}, expected one of {', '.join(TASKS)}")
-        for option, value, least in (
-            ("symbols", symbols, 1),
-            ("min_length", min_length, 1),
-            ("max_length", max_length, min_length),
-            ("seed", seed, 0),
+        for option, value, least, most in (
+            ("symbols", symbols, 1, MOST_SYMBOLS),
+            ("min_length", min_length, 1, LONGEST),
+            ("max_length", max_length, min_length, LONGEST),
+            ("seed", seed, 0, None),
         ):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise DataError(f"{name}: {option} is {value!r}, expected an integer of at least {least}")
+            if most is not None and value > most:
+                raise DataError(f"{name}: {option} is above {most}, the most that a toy task has")
         self.name = name
         self._symbols, self._seed, self._equal_lengths = symbols, seed, equal_lengths
         self._min_length, self._max_length = min_length, max_length

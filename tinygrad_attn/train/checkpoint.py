@@ -76,7 +76,8 @@ class Checkpoints:
             if first is not None:
                 message(f"{first}; going on from the one before, {file.name}")
                 for damaged in files[: files.index(file)]:
-                    damaged.unlink()
+                    with contextlib.suppress(OSError):
+                        damaged.unlink()
             return checkpoint
         if first is not None:
             raise CheckpointError(f"{first}; no whole checkpoint is left, train anew with --overwrite")

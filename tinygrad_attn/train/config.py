@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields
 from typing import Any, TypeVar
@@ -52,7 +53,8 @@ _size = _count(1, 100_000)
 
 def _number(low: float, high: float = math.inf, *, above: bool = False, below: bool = False) -> Check:
     def check(name: str, value: Any) -> None:
-        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = number and abs(value) <= sys.float_info.max  # NaN and endless digits are not
         if (
             not fits
             or not (low < value if above else low <= value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tinygrad_attn.data import Dataset, Split
@@ -13,7 +14,6 @@ from tinygrad_attn.train.observation import drawn, examples
 from tinygrad_attn.train.prediction import Predictor
 from tinygrad_attn.viz.curves import curves
 from tinygrad_attn.viz.heatmap import heatmap
-from tinygrad_attn.viz.render import RenderError
 from tinygrad_attn.viz.report.page import page
 from tinygrad_attn.viz.report.read import RunData
 
@@ -39,23 +39,26 @@ def write_figures(
         snapshots: what was kept of a few examples during training.
         message: told which picture cannot be drawn here, and why.
     """
-    curves(rows).save(folder.path / "loss.svg")
+
+    def written(name: str, write: Callable[[Path], None]) -> None:
+        try:
+            write(folder.path / name)
+        except OSError:
+            raise
+        except Exception as error:  # matplotlib's settings, back ends and fonts may fail in any way
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            message(f"{folder.path / name}: not written; {first}")
+
+    written("loss.svg", lambda path: curves(rows).save(path))
     source = data.test.sources[example_of_length(data.test, SHOWN_LENGTH)]
     found = Predictor(model, data.source_vocabulary, data.target_vocabulary).predict(source)
     if found.tokens:
-        heatmap(found.weights, source, found.tokens).save(folder.path / "alignment.svg")
-    try:
-        drawn(model, data).save(folder.path / "graph.svg")
-    except (RenderError, ImportError) as error:
-        message(f"{folder.path / 'graph.svg'}: not written; {error}")
+        written("alignment.svg", lambda path: heatmap(found.weights, source, found.tokens).save(path))
+    written("graph.svg", lambda path: drawn(model, data).save(path))
     observed = examples(model, data, rows[-1].get("best_step", rows[-1]["step"]))
     folder.write_examples(observed)
-    try:
-        name = folder.path.resolve().name
-        text = page(RunData(name, folder.config().to_json(), rows, snapshots, observed))
-        write_atomically(folder.path / "report.html", text)
-    except ImportError as error:
-        message(f"{folder.path / 'report.html'}: not written; {error}")
+    run = RunData(folder.path.resolve().name, folder.config().to_json(), rows, snapshots, observed)
+    written("report.html", lambda path: write_atomically(path, page(run)))
 
 
 def example_of_length(split: Split, length: int) -> int:

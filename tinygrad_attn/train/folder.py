@@ -7,7 +7,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from tinygrad_attn.data import Dataset, Vocabulary
 from tinygrad_attn.errors import CheckpointError
-from tinygrad_attn.files import TEMPORARY_PREFIX, write_atomically
+from tinygrad_attn.files import TEMPORARY_PREFIX, from_json, write_atomically
 from tinygrad_attn.train.arrays import pack, unpack
 from tinygrad_attn.train.checkpoint import Checkpoints
 from tinygrad_attn.train.config import (
@@ -27,16 +28,19 @@ from tinygrad_attn.train.config import (
     settings_to_json,
 )
 
+if sys.platform != "win32":
+    import fcntl
+
 FORMAT = "tinygrad_attn run 1"
 
 _CONFIG = "config.json"
 _CONTENT = (
+    "checkpoint",  # first, as what is in it may be in the way of the removal
     "vocab.json",
     "metrics.jsonl",
     "snapshots.jsonl",
     "examples.json",
     "model.safetensors",
-    "checkpoint",
     "alignment.svg",
     "loss.svg",
     "graph.svg",
@@ -76,19 +80,51 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
+    def make(self) -> None:
+        """Make the folder, unless it is there. CheckpointError if it cannot be."""
+        try:
+            os.makedirs(self.path, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise CheckpointError(f"{self.path}: not a folder, and none can be made there") from None
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path}: the run folder cannot be made there ({error.strerror or error})"
+            ) from error
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Within a `with` block this process alone trains in the folder; CheckpointError if another does.
+
+        The system lets go of it when the process ends, in whatever way. Where it has no such locks, as on
+        Windows and some network drives, nothing is held.
+        """
+        if sys.platform == "win32":
+            yield
+            return
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise CheckpointError(
+                f"{self.path}: another process trains in this folder; wait for it, stop it, or choose "
+                "another with --out"
+            ) from None
+        except OSError:  # no locks there
+            pass
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
     def begin(self, config: RunConfig, *, overwrite: bool = False) -> None:
         """Make the folder, with its `config.json`.
 
         Raises CheckpointError if the folder holds a run, unless `overwrite`, or anything else, in any case.
         """
         path = self.path
-        try:
-            found = [name for name in os.listdir(path) if not name.startswith(TEMPORARY_PREFIX)]
-        except FileNotFoundError:
-            found = []
-        except NotADirectoryError:
-            raise CheckpointError(f"{path}: not a folder, and none can be made there") from None
-        if found:
+        self.make()
+        if any(not name.startswith(TEMPORARY_PREFIX) for name in os.listdir(path)):
             if not self._is_run():
                 raise CheckpointError(f"{path}: a folder that is not a run, expected an empty or new one")
             if not overwrite:
@@ -97,19 +133,14 @@ class RunFolder:
                     "or choose another folder with --out"
                 )
             self._remove_run()
-        try:
-            os.makedirs(path, exist_ok=True)
-        except OSError as error:
-            raise CheckpointError(
-                f"{path}: the run folder cannot be made there ({error.strerror or error})"
-            ) from error
         self._write_json(_CONFIG, config.to_json())
 
     def sweep(self) -> None:
         """Remove the temporary files that a process left when it was killed while writing."""
         for folder in (self.path, self.path / "checkpoint"):
             for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
-                path.unlink(missing_ok=True)
+                if not path.is_dir():  # which would be somebody else's
+                    path.unlink(missing_ok=True)
 
     def config(self) -> RunConfig:
         """The settings of the run. Raises CheckpointError if there is none, or `config.json` is damaged."""
@@ -170,7 +201,7 @@ class RunFolder:
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of `metrics.jsonl`; none if it is not there yet."""
-        return self._read_lines("metrics.jsonl", "event", "step")
+        return self._read_lines("metrics.jsonl", event=str, step=int)
 
     def write_snapshots(self, snapshots: Sequence[Mapping[str, Any]]) -> None:
         """Write `snapshots.jsonl`: how the gradient of a few examples flowed in the course of training."""
@@ -178,7 +209,7 @@ class RunFolder:
 
     def snapshots(self) -> list[dict[str, Any]]:
         """What `snapshots.jsonl` holds; nothing if it is not there yet."""
-        return self._read_lines("snapshots.jsonl", "step", "flows")
+        return self._read_lines("snapshots.jsonl", step=int, flows=list)
 
     def write_examples(self, examples: Mapping[str, Any]) -> None:
         """Write `examples.json`: what the trained model makes of a few examples."""
@@ -188,18 +219,22 @@ class RunFolder:
         lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
         write_atomically(self.path / name, "".join(lines))
 
-    def _read_lines(self, name: str, *keys: str) -> list[dict[str, Any]]:
+    def _read_lines(self, name: str, **kinds: type) -> list[dict[str, Any]]:
         path = self.path / name
         try:
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            rows = [from_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:
             raise CheckpointError(f"{path}: damaged ({error})") from None
-        if not all(isinstance(row, dict) and set(keys) <= set(row) for row in rows):
-            raise CheckpointError(f"{path}: a row without {' or '.join(keys)}")
+        for row in rows:
+            if not isinstance(row, dict) or any(
+                type(row.get(key)) is not kind for key, kind in kinds.items()
+            ):
+                expected = " and ".join(f"{key} ({kind.__name__})" for key, kind in kinds.items())
+                raise CheckpointError(f"{path}: a row without {expected}")
         return rows
 
     def _is_run(self) -> bool:
@@ -214,10 +249,13 @@ class RunFolder:
         """Remove what a run writes, and nothing else that someone may have put beside it."""
         for name in _CONTENT:
             path = self.path / name
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            try:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            except OSError as error:
+                raise CheckpointError(f"{path}: cannot be removed ({error.strerror or error})") from error
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
@@ -229,7 +267,7 @@ class RunFolder:
             found = "a file" if self.path.exists() else "no such folder"
             raise CheckpointError(f"{self.path}: {found}, expected the folder of a run")
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return from_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"{self.path}: not the folder of a run, it has no {name}") from None
         except OSError as error:

@@ -66,7 +66,7 @@ def train(
         message: called with what the user should know.
 
     Raises:
-        CheckpointError: if the folder holds a run, or other files.
+        CheckpointError: if the folder holds a run, or other files, or another process trains in it.
         NonFiniteError: if a gradient is not finite; the last checkpoint and the best weights stay.
         KeyboardInterrupt: after Ctrl-C, when everything is saved; `resume` goes on.
     """
@@ -74,9 +74,11 @@ def train(
     config = RunConfig(data.describe(), model or usual[0], training or usual[1])
     folder = RunFolder(out)
     run = _Run(folder, config, data, message)
-    folder.begin(config, overwrite=overwrite)  # last, so that nothing is replaced when something is wrong
-    folder.write_vocabularies(data)
-    return run.to_the_end(progress)
+    folder.make()  # last, so that nothing is replaced when something is wrong
+    with folder.held():
+        folder.begin(config, overwrite=overwrite)
+        folder.write_vocabularies(data)
+        return run.to_the_end(progress)
 
 
 def resume(out: str | os.PathLike[str], *, progress: bool | None = None, message: Message = print) -> Result:
@@ -85,14 +87,15 @@ def resume(out: str | os.PathLike[str], *, progress: bool | None = None, message
     A run that has ended is not trained further; its result comes back.
 
     Raises:
-        CheckpointError: if there is no run, or no checkpoint of it is whole.
+        CheckpointError: if there is no run, no checkpoint of it is whole, or another process trains it.
         DataError: if a file of its data is gone or has changed.
     """
     folder = RunFolder(out)
     config = folder.config()
     run = _Run(folder, config, from_description(config.data), message)
-    run.restore()
-    return run.to_the_end(progress)
+    with folder.held():
+        run.restore()
+        return run.to_the_end(progress)
 
 
 class _Run:

@@ -45,7 +45,13 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Picture:
 
 
 def _line(axes: Any, rows: Sequence[Mapping[str, Any]], key: str, label: str, colour: str) -> None:
+    rows = [row for row in rows if _is_drawn(row["step"]) and _is_drawn(row.get(key))]
     if rows:
         marker = "o" if len(rows) <= 40 else None
         steps, values = [row["step"] for row in rows], [row[key] for row in rows]
         axes.plot(steps, values, color=colour, label=label, linewidth=1.6, marker=marker, markersize=3)
+
+
+def _is_drawn(value: Any) -> bool:
+    """Whether this is a number that has a place in a picture."""
+    return isinstance(value, (int, float)) and abs(value) < 1e300

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tinygrad_attn.errors import UserError
+from tinygrad_attn.files import from_json
 
 
 class RunFilesError(UserError, ValueError):
@@ -44,8 +44,8 @@ def read_run(folder: str | os.PathLike[str]) -> RunData:
     return RunData(
         path.resolve().name,
         config,
-        _lines(path / "metrics.jsonl"),
-        _lines(path / "snapshots.jsonl"),
+        _lines(path / "metrics.jsonl", step=int),
+        _lines(path / "snapshots.jsonl", step=int, flows=list),
         examples,
     )
 
@@ -55,9 +55,14 @@ def _json(path: Path) -> dict[str, Any] | None:
     return None if text is None else _parsed(text, str(path))
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path, **kinds: type) -> list[dict[str, Any]]:
     lines = (_text(path) or "").splitlines()
-    return [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+    rows = [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+    for number, row in enumerate(rows, 1):
+        for key, kind in kinds.items():
+            if type(row.get(key)) is not kind:
+                raise RunFilesError(f"{path}, line {number}: damaged (without {key} ({kind.__name__}))")
+    return rows
 
 
 def _text(path: Path) -> str | None:
@@ -73,7 +78,7 @@ def _text(path: Path) -> str | None:
 
 def _parsed(text: str, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = from_json(text)
     except (ValueError, RecursionError) as error:
         raise RunFilesError(f"{where}: damaged ({error})") from None
     if not isinstance(found, dict):
