@@ -188,3 +188,18 @@ def test_threads_may_draw_at_once() -> None:
     for thread in threads:
         thread.join()
     assert len(results) == 2
+
+
+def test_long_names_are_cut_and_of_many_some_are_left_out() -> None:
+    picture = heatmap(np.eye(2), ["x" * 10_000, "a"], ["b", "c"])
+    names = [label.get_text() for label in picture.axes[0].get_xticklabels()]
+    assert names == ["x" * 31 + "…", "a"]
+    assert picture.get_figheight() < 6
+    tokens = [str(i) for i in range(1000)]
+    axes = heatmap(np.eye(1000), tokens, tokens).axes[0]
+    for ticks, labels in (
+        (axes.get_xticks(), axes.get_xticklabels()),
+        (axes.get_yticks(), axes.get_yticklabels()),
+    ):
+        assert [label.get_text() for label in labels] == [tokens[int(place)] for place in ticks]
+        assert 50 < len(ticks) < 200

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tinygrad_attn.viz import draw_alignment
-from tinygrad_attn.viz.terminal import columns_of
+from tinygrad_attn.viz.labels import columns_of, shortened
 
 WEIGHTS = np.array([[0.0, 0.0, 1.0], [0.1, 0.5, 0.4], [0.75, 0.25, 0.0]])
 
@@ -54,3 +54,11 @@ def test_tokens_cannot_steer_the_terminal() -> None:
 def test_weights_must_fit_the_tokens() -> None:
     with pytest.raises(ValueError, match=r"draw_alignment: weights have shape \(3, 3\), expected \(2, 3\)"):
         draw_alignment(WEIGHTS, list("abc"), list("xy"))
+
+
+def test_labels_are_cut_to_columns() -> None:
+    for text in ("", "abc", "日本語", "e\u0301" * 5, "x" * 100_000):
+        for columns in (2, 5, 16):
+            cut = shortened(text, columns)
+            assert columns_of(cut) <= columns
+            assert cut == text if columns_of(text) <= columns else text.startswith(cut[:-1])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinygrad_attn.viz.labels import shown
+from tinygrad_attn.viz.labels import labels_of
 from tinygrad_attn.viz.picture import count_in_unit, new_picture
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def names_of(tokens: Sequence[str] | None, count: int, what: str) -> list[str]:
         return [str(i + 1) for i in range(count)]
     if len(tokens) != count:
         raise ValueError(f"gradient_flow: {len(tokens)} {what} tokens given for {count} of the computation")
-    return [shown(token) for token in tokens]
+    return labels_of(tokens)
 
 
 def new_panels(length: int, tall: float) -> tuple[Picture, Any]:

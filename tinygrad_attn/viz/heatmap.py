@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinygrad_attn.viz.labels import checked_weights, shown
+from tinygrad_attn.viz.labels import checked_weights, labels_of
 from tinygrad_attn.viz.picture import count_in_unit, new_picture, settings, unit_of
 
 if TYPE_CHECKING:
     from tinygrad_attn.viz.picture import Picture
 
 _CELL, _MOST = 0.34, 12.0  # inches: a cell, and the longest side of the matrix
+_READABLE = 0.1  # inches from one name to the next; where there are more, some are left out
 _FEW, _WITH_NUMBER = 8, 0.5  # rows and columns up to which cells have numbers, and inches of such a cell
 
 
@@ -50,7 +51,7 @@ def heatmap(
     rows, columns = array.shape
     few = max(rows, columns) <= _FEW
     cell = _WITH_NUMBER if few else min(_CELL, _MOST / max(rows, columns))
-    labels = [shown(token) for token in source], [shown(token) for token in target]
+    labels = labels_of(source), labels_of(target)
     room = [0.4 + 0.09 * max(len(label) for label in side) for side in labels]  # inches for the names
     upright = max(len(label) for label in labels[0]) * 0.09 > cell
     if signed is None:
@@ -68,12 +69,17 @@ def heatmap(
             interpolation="nearest",
             aspect="equal",
         )
-        size = min(10.0, 50 * cell)
+        apart = math.ceil(_READABLE / cell)  # from name to name
+        size = min(10.0, 50 * cell * apart)
         axes.xaxis.tick_top()
         axes.set_xticks(
-            range(columns), labels[0], rotation=90 if upright else 0, fontsize=size, parse_math=False
+            range(0, columns, apart),
+            labels[0][::apart],
+            rotation=90 if upright else 0,
+            fontsize=size,
+            parse_math=False,
         )
-        axes.set_yticks(range(rows), labels[1], fontsize=size, parse_math=False)
+        axes.set_yticks(range(0, rows, apart), labels[1][::apart], fontsize=size, parse_math=False)
         axes.tick_params(length=0)
         if cell >= 0.15:  # thin lines between the cells
             axes.set_xticks(np.arange(-0.5, columns), minor=True)

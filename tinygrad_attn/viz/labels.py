@@ -10,10 +10,42 @@ import numpy as np
 
 from tinygrad_attn.engine import Tensor
 
+LONGEST = 32
+"""Columns of a token's name in a picture."""
+
 
 def shown(token: str) -> str:
     """`token` with spaces and control characters replaced by visible signs."""
     return "".join(_visible(character) for character in token) or "∅"
+
+
+def labels_of(tokens: Sequence[str]) -> list[str]:
+    """The tokens as pictures show them, long ones cut."""
+    return [shortened(shown(token), LONGEST) for token in tokens]
+
+
+def shortened(label: str, columns: int) -> str:
+    """The label, cut to that many columns of a terminal, with … where something is missing."""
+    if columns_of(label[: columns + 1]) <= columns and columns_of(label) <= columns:
+        return label
+    used = 0
+    for place, character in enumerate(label):
+        used += columns_of(character)
+        if used > columns - 1:
+            return label[:place] + "…"
+    return label
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal `text` takes: wide characters two, combining ones none."""
+    return sum(
+        0
+        if unicodedata.combining(c) or c == "\u200d"
+        else 2
+        if unicodedata.east_asian_width(c) in "WF"
+        else 1
+        for c in text
+    )
 
 
 def _visible(character: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.viz.labels import checked_weights, shown
+from tinygrad_attn.viz.labels import checked_weights, columns_of, shortened, shown
 
 _SHADES, _ASCII_SHADES = " ░▒▓█", " .:*#"
 _LONGEST = 16  # columns for a token; longer ones are cut
@@ -38,7 +37,7 @@ def draw_alignment(
         ValueError: as `heatmap`.
     """
     array = checked_weights(weights, source, target, "draw_alignment")
-    above, beside = [_cut(shown(token)) for token in source], [_cut(shown(token)) for token in target]
+    above, beside = ([shortened(shown(token), _LONGEST) for token in side] for side in (source, target))
     margin = max(columns_of(label) for label in beside)
     cell = max(2, *(columns_of(label) for label in above))
     fitting = max(1, (width - margin - 1) // (cell + 1))
@@ -55,18 +54,6 @@ def draw_alignment(
     return "\n\n".join(panels)
 
 
-def columns_of(text: str) -> int:
-    """How many columns of a terminal `text` takes: wide characters two, combining ones none."""
-    return sum(
-        0
-        if unicodedata.combining(c) or c == "\u200d"
-        else 2
-        if unicodedata.east_asian_width(c) in "WF"
-        else 1
-        for c in text
-    )
-
-
 def _shaded(weight: float, cell: int, shades: str, coloured: bool) -> str:
     level = int(np.clip(np.rint(weight * (len(shades) - 1)), 0, len(shades) - 1))
     text = shades[level] * cell
@@ -75,11 +62,3 @@ def _shaded(weight: float, cell: int, shades: str, coloured: bool) -> str:
 
 def _padded(text: str, width: int) -> str:
     return text + " " * (width - columns_of(text))
-
-
-def _cut(text: str) -> str:
-    if columns_of(text) <= _LONGEST:
-        return text
-    while columns_of(text) > _LONGEST - 1:
-        text = text[:-1]
-    return text + "…"
