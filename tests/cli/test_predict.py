@@ -175,6 +175,11 @@ def test_numbers_that_are_too_small_or_too_large(
     assert capsys.readouterr().err == f"error: {option} is {value}, expected from 1 to {most}\n"
 
 
+def test_without_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict"]) == 2
+    assert "arguments are required: FOLDER (see" in capsys.readouterr().err
+
+
 def test_long_unknown_symbols_are_named_in_short(copy_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(copy_run), f"1 {'x' * 10_000}", "--alignment"]) == 0
     shown = capsys.readouterr()

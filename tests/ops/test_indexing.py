@@ -36,7 +36,7 @@ INDICES: list[Any] = [
     ((1, 1), slice(None), range(0, 3, 2)[0]),
     (0, range(2)),
     array("q", [1, 1, 0]),
-    (0, memoryview(np.array([2, 2]))),
+    (0, array("q", [2, 2])),
     [0, 0, 1, 0],
     [-1, 1],
     [],

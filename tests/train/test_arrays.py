@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,3 +66,10 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
         unpack(tmp_path / "a.safetensors")
     with pytest.raises(CheckpointError, match="directory"):
         unpack(tmp_path)
+
+
+@pytest.mark.parametrize("note", [[], "text", 3, None])
+def test_notes_that_are_no_mapping(note: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(pack({"w": np.ones(2)}, note))
+    with pytest.raises(CheckpointError, match=r"a\.safetensors: not written by tinygrad_attn"):
+        unpack(tmp_path / "a.safetensors")

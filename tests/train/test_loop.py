@@ -30,6 +30,7 @@ from tinygrad_attn.train import (
     resume,
     train,
 )
+from tinygrad_attn.train.arrays import pack, unpack
 from tinygrad_attn.train.figures import write_figures
 
 Remains = dict[str, Any]
@@ -381,3 +382,25 @@ def test_a_picture_that_cannot_be_drawn_costs_nothing_else(
     assert f"{tmp_path / name}: not written; latex could not be found" in said
     assert result.folder.rows()[-1]["event"] == "test"
     assert (tmp_path / "examples.json").exists() and not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("progress", "step", "3"),
+        ("progress", "finished", 1),
+        ("progress", "best_loss", None),
+        ("progress", "more", 1),
+        ("window", "steps", 2.0),
+        ("window", "tokens", True),
+        ("optimiser", "steps/encoder.forward_cell.weight_ih", 10**400),
+    ],
+)
+def test_a_checkpoint_of_wrong_values_does_not_fit(part: str, field: str, value: Any, tmp_path: Path) -> None:
+    train(small_task(), tmp_path, small_model(), small_training(), message=quiet)
+    for path in (tmp_path / "checkpoint").iterdir():
+        arrays, note = unpack(path)
+        note["state"][part][field] = value
+        path.write_bytes(pack(arrays, note))
+    with pytest.raises(CheckpointError, match="the checkpoint of step 12 does not fit the run"):
+        resume(tmp_path)

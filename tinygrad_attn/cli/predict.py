@@ -35,7 +35,11 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
     parser.add_argument("folder", metavar="FOLDER", help="the run folder")
     parser.add_argument(
-        "text", nargs="*", metavar="TEXT", help="an input (default: lines from standard input)"
+        "text",
+        nargs="*",
+        default=[],  # without one, argparse would call it required
+        metavar="TEXT",
+        help="an input (default: lines from standard input)",
     )
     parser.add_argument(
         "--beam", type=int, default=1, metavar="N", help="width of the beam search (default: 1)"

@@ -43,14 +43,16 @@ def unpack(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[st
         arrays = load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     # The library reports damage in the header by errors of several kinds.
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CheckpointError(f"{path}: damaged, or no safetensors file") from error
     try:
         entry = json.loads(header["__metadata__"][_KEY])
         text, digest = entry["note"], entry["sha256"]
         note = json.loads(text)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path}: not written by tinygrad_attn") from error
+    if not isinstance(note, dict):
+        raise CheckpointError(f"{path}: not written by tinygrad_attn")
     if digest != _digest(arrays, text):
         raise CheckpointError(f"{path}: damaged, its content is not what was written")
     return arrays, note

@@ -192,8 +192,8 @@ class RunFolder:
 
     def weights_step(self) -> int:
         """After which step the best weights were found; CheckpointError as for `weights`."""
-        step: int = unpack(self.path / "model.safetensors")[1].get("step", 0)
-        return step
+        step = unpack(self.path / "model.safetensors")[1].get("step")
+        return step if isinstance(step, int) else 0
 
     def write_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write `metrics.jsonl`, one JSON object a line."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from tinygrad_attn import optim
 from tinygrad_attn.data import Batch, Dataset
 from tinygrad_attn.train.checkpoint import Checkpoint
 from tinygrad_attn.train.config import ModelConfig, TrainingConfig
+
+Kept = TypeVar("Kept", "Window", "Progress")
 
 
 @dataclass
@@ -130,14 +133,24 @@ class Learner:
         return Checkpoint(self.progress.step, arrays, state)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Everything as it was; KeyError, TypeError or ValueError if the checkpoint is of another model."""
+        """Everything as it was; KeyError, TypeError, ValueError or OverflowError if it does not fit."""
         state: dict[str, Any] = checkpoint.state
-        self.progress, self.window = Progress(**state["progress"]), Window(**state["window"])
+        self.progress, self.window = _made(Progress, state["progress"]), _made(Window, state["window"])
         self.rng.bit_generator.state = state["random"]
         self.optimiser.load_state_dict({**checkpoint.part("optimiser"), **state["optimiser"]})
         self.best = checkpoint.part("best")
         self.model.load_state_dict(self.best)  # to see that they fit
         self.model.load_state_dict(checkpoint.part("model"))
+
+
+def _made(kind: type[Kept], content: Mapping[str, Any]) -> Kept:
+    """The dataclass of these values. TypeError for other names, or values of another kind than the usual."""
+    made = kind(**content)
+    for name, usual in vars(kind()).items():
+        value = getattr(made, name)
+        if type(value) is not type(usual) and (type(usual), type(value)) != (float, int):
+            raise TypeError(f"{name} is {value!r}")
+    return made
 
 
 def diverged(step: int, error: FloatingPointError) -> optim.NonFiniteError:

@@ -122,7 +122,7 @@ class _Run:
             return
         try:
             self.learner.restore(checkpoint)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise CheckpointError(
                 f"{self.folder.path / 'checkpoint'}: the checkpoint of step {checkpoint.step} "
                 f"does not fit the run ({error})"
