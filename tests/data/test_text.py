@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -66,3 +67,11 @@ def test_only_the_space_splits() -> None:
 def test_an_unknown_way_to_split() -> None:
     with pytest.raises(DataError, match="target split at 'words', expected one of characters, spaces"):
         TextFormat("spaces", "words")
+
+
+@pytest.mark.parametrize("at", ["characters", "spaces"])
+def test_bytes_that_are_no_text(at: Any) -> None:
+    form = TextFormat(at, at)
+    for split_side, side in ((form.split_source, "source"), (form.split_target, "target")):
+        with pytest.raises(DataError, match=f"{side} 'ab.*' is not UTF-8 at character 3"):
+            split_side("ab\udcff")

@@ -48,11 +48,11 @@ class TextFormat:
         self.target_split = check_split_at(target_split, "target")
 
     def split_source(self, text: str) -> Tokens:
-        """The symbols of one source; DataError if there are none."""
+        """The symbols of one source; DataError if there are none, or it was no text."""
         return self._split(text, self.source_split, "source")
 
     def split_target(self, text: str) -> Tokens:
-        """The symbols of one target; DataError if there are none."""
+        """The symbols of one target; DataError if there are none, or it was no text."""
         return self._split(text, self.target_split, "target")
 
     def join_source(self, tokens: Iterable[str]) -> str:
@@ -69,4 +69,8 @@ class TextFormat:
         if not tokens:
             least = "character" if at == "characters" else "symbol"
             raise DataError(f"{side} {text!r} is empty, expected at least one {least}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # such as bytes of a command line that no character stands for
+            raise DataError(f"{side} {text!r} is not UTF-8 at character {error.start + 1}") from None
         return tokens
