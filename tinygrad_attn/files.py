@@ -20,12 +20,11 @@ def write_atomically(path: str | os.PathLike[str], data: str | bytes) -> None:
     The data go to a temporary file in the same folder, are forced to the disk, and take the place of `path`
     in one step; a symbolic link keeps pointing to where it did. Once this returns, the file outlives a crash
     of the machine. If anything fails, including an interrupt, `path` is as it was and nothing else is left
-    behind. The permissions are those of any new file of the user. Halves of surrogate pairs, as in names of
-    files that are not UTF-8, are written as JSON escapes them.
+    behind. The permissions are those of any new file of the user.
 
     Raises OSError, naming `path`, if it cannot be written.
     """
-    content = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
+    content = data.encode("utf-8") if isinstance(data, str) else data
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     # The name of the target is no part of the temporary name: it may already be as long as names can be.

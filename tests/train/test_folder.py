@@ -10,6 +10,7 @@ import pytest
 from tests.train.small import small_model, small_task, small_training
 from tinygrad_attn.errors import CheckpointError
 from tinygrad_attn.train import ModelConfig, RunConfig, RunFolder, TrainingConfig, train
+from tinygrad_attn.viz import report
 from tinygrad_attn.viz.report.read import RunFilesError, read_run
 
 CONFIG = RunConfig(small_task().describe(), small_model(), small_training())
@@ -169,6 +170,7 @@ def test_names_that_are_not_utf_8_go_round(tmp_path: Path) -> None:
     folder.begin(RunConfig(data, ModelConfig(), TrainingConfig(steps=1)))
     assert folder.config().data == data
     assert read_run(tmp_path).config["data"] == data
+    assert "w\\udcff.tsv" in report(tmp_path).read_text(encoding="utf-8")
 
 
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path: Path) -> None:

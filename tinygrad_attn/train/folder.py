@@ -258,8 +258,9 @@ class RunFolder:
                 raise CheckpointError(f"{path}: cannot be removed ({error.strerror or error})") from error
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-        write_atomically(self.path / name, text + "\n")
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        # Halves of surrogate pairs, as in names of files that are not UTF-8, as JSON escapes them.
+        write_atomically(self.path / name, text.encode("utf-8", "backslashreplace"))
 
     def _read_json(self, name: str) -> Any:
         path = self.path / name

@@ -60,7 +60,7 @@ def page(run: RunData) -> str:
         figures=_figures(run),
         settings=_settings(run),
     )
-    return str(text)
+    return str(text).encode("utf-8", "backslashreplace").decode()  # names of files may be no UTF-8
 
 
 def _data(run: RunData) -> dict[str, Any]:
