@@ -445,3 +445,24 @@ def test_what_can_be_used_has_a_name(run: Path, open_page: Open) -> None:
     assert nameless == []
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"predictions": [1], "flows": [{}], "graph": {}},
+        {"predictions": {}, "flows": 3, "graph": {"boxes": 1}},
+        {"predictions": [{"source": [1], "tokens": ["a"]}], "flows": [None], "graph": []},
+    ],
+    ids=["of nothing", "of other kinds", "in part"],
+)
+def test_parts_whose_data_are_damaged_say_so(
+    damage: dict[str, Any], run: Path, tmp_path: Path, open_page: Open
+) -> None:
+    for name in ("config.json", "metrics.jsonl", "snapshots.jsonl"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    (tmp_path / "examples.json").write_text(json.dumps({**examples_of(run), **damage}))
+    page = open_page(ta.viz.report(tmp_path))
+    assert page.locator("#curves svg").count() == 4
+    said = page.locator("#alignment-view .missing, #graph-view .missing").all_inner_texts()
+    assert said and all("cannot be drawn" in text or "No " in text for text in said)
