@@ -103,7 +103,7 @@ def test_the_alignment_is_drawn_below(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["\udcff"], "text 1 is not UTF-8"),
+        (["\udcff"], "source '\\udcff' is not UTF-8 at character 1"),
         (["1", "2\n3"], "text 2 has several lines"),
     ],
 )
