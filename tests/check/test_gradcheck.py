@@ -333,13 +333,28 @@ def test_a_kernel_that_differs_from_its_definition() -> None:
     bad = ta.fused(lambda x: ta.tanh(x), lambda x: np.tanh(1.01 * x), kernel_vjp, name="bad")
     silent = ta.fused(lambda x: ta.tanh(x), lambda x: np.tanh(x), lambda g, y, x: (None,), name="silent")
     assert checked(good, NORMAL(3), order=2)
+    assert "zero" in checked(silent, NORMAL(3)).rows[0].cause
     report = checked(bad, NORMAL(3))
     assert not report and "a kernel and its definition disagree: output 0 differs by up to" in str(report)
     twice = ta.fused(
         lambda x: ta.tanh(x) * 2.0, lambda x: np.tanh(x), lambda g, y, x: (g * (1 - y * y),), name="twice"
     )
     assert not checked(lambda x: twice(x) + x, NORMAL(3))  # though its first derivative is right
-    assert "zero" in checked(silent, NORMAL(3)).rows[0].cause
+    for kernel in (lambda x: x[:2] * 2.0, lambda x: x[None] * 2.0):
+        other = ta.fused(lambda x: x * 2.0, kernel, lambda g, y, x: (g * 2,), name="other shape")
+        assert "outputs have shapes" in str(checked(other, NORMAL(3)))
+    endless = ta.fused(
+        lambda x: x * 2.0 - ta.log(x - x), lambda x: x * 2.0, lambda g, y, x: (g * 2,), name="endless"
+    )
+    with np.errstate(all="ignore"):
+        assert "differs by up to inf" in str(checked(endless, NORMAL(3)))
+
+
+def test_what_is_left_of_a_value_that_was_stored() -> None:
+    cell = ta.nn.GRUCell(3, 4, dtype=np.float64, rng=np.random.default_rng(0))
+    x, h = NORMAL((2, 3)), NORMAL((2, 4))
+    stored = cell(x, h).data
+    assert checked(lambda x, h: cell(x, h) - stored, x, h)
 
 
 def test_a_missing_rule() -> None:

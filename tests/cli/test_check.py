@@ -78,3 +78,12 @@ def test_names_that_are_there_only_by_a_function(tmp_path: Path, capsys: Output)
     assert "mine.py, f: KeyError: 'f'" in capsys.readouterr().err
     assert main(["check", f"{path}::nothing"]) == 2
     assert "is a NoneType, expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("raised", ["KeyError(name)", "SystemExit(0)"])
+def test_values_that_do_not_like_to_be_looked_at(raised: str, tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "mine.py"
+    lazy = f"class Lazy:\n    def __getattr__(self, name):\n        raise {raised}\nlazy = Lazy()\n"
+    path.write_text(lazy + "def f(x):\n    return x\n", encoding="utf-8")
+    assert main(["check", f"{path}::nope"]) == 2
+    assert f"{path} defines no nope; it defines" in capsys.readouterr().err

@@ -277,12 +277,10 @@ def test_embedding_names() -> None:
     assert names(Tied()) == ["embedding.weight", "output.bias"]
 
 
-def test_a_constant_in_the_place_of_a_parameter_is_none() -> None:
-    layer = Linear(2, 1)
-    layer.weight.requires_grad = False
-    layer.weight = layer.weight  # the same one
-    assert set(layer.state_dict()) == {"weight", "bias"}
-    layer.weight = ta.Tensor(np.ones((1, 2)))
-    assert set(layer.state_dict()) == {"bias"}
-    layer.weight = ta.Tensor(np.ones((1, 2)), requires_grad=True)
-    assert set(layer.state_dict()) == {"weight", "bias"}
+def test_frozen_parameters_that_were_moved_or_tied_stay_in_the_state() -> None:
+    layer, other = Linear(2, 2), Linear(2, 2)
+    weight = layer.weight
+    weight.requires_grad = False
+    layer.weight = ta.Tensor(np.zeros((2, 2)))
+    layer.weight = other.weight = weight
+    assert set(layer.state_dict()) == set(other.state_dict()) == {"weight", "bias"}

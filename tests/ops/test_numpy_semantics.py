@@ -450,7 +450,19 @@ def test_a_third_input_is_not_taken_for_numpys_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), (None, 0), (2, 1), (None, -1, True), (None, (0, 1)), ("fro",), ("fro", (1, 0))], ids=str
+    "arguments",
+    [
+        (),
+        (None, 0),
+        (2, 1),
+        (2, np.int64(1)),
+        (2, (1,)),
+        (None, -1, True),
+        (None, (0, 1)),
+        ("fro",),
+        ("fro", (1, 0)),
+    ],
+    ids=str,
 )
 def test_numpys_norm_where_it_is_euclidean(arguments: tuple[Any, ...]) -> None:
     found = np.linalg.norm(ta.Tensor(X[0]), *arguments)  # type: ignore[call-overload]
@@ -509,3 +521,11 @@ def test_thousands_are_joined_in_groups(join: Any, axis: int) -> None:
         seen += len(inputs)
         assert len(inputs) <= 256
     assert seen >= 1000
+
+
+@pytest.mark.parametrize("axis", [(0, 1), (-1, 0), None])
+def test_softmax_over_several_axes(axis: Any) -> None:
+    x = ta.Tensor(X, requires_grad=True)
+    np.testing.assert_allclose(ta.softmax(x, axis=axis).sum(axis).data, 1.0)
+    np.testing.assert_allclose(ta.log_softmax(x, axis=axis).data, np.log(ta.softmax(x, axis=axis).data))
+    assert ta.gradcheck(lambda x: ta.softmax(x, axis=axis), X)

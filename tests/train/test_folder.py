@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -190,20 +191,29 @@ def test_what_cannot_be_removed_is_named_before_anything_is_gone(
 ) -> None:
     folder = begun(tmp_path)
     (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "step-000000001.safetensors").write_bytes(b"1")
     (tmp_path / "metrics.jsonl").write_text("")
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    rename = os.rename
 
-    def refuse(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", "step-1.safetensors")
+    def refuse(old: Path, new: Path) -> None:
+        if old == tmp_path / "metrics.jsonl":
+            raise PermissionError(13, "Permission denied", str(old))
+        rename(old, new)
 
-    monkeypatch.setattr("shutil.rmtree", refuse)
-    with pytest.raises(CheckpointError, match=r"checkpoint: cannot be removed \(Permission denied\)"):
+    monkeypatch.setattr("os.rename", refuse)
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl: cannot be removed \(Permission denied\)"):
         folder.begin(folder.config(), overwrite=True)
-    assert (tmp_path / "metrics.jsonl").exists()
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
+    monkeypatch.undo()
+    folder.begin(folder.config(), overwrite=True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["config.json"]
 
 
 def test_folders_among_the_temporary_files_stay(tmp_path: Path) -> None:
     folder = begun(tmp_path)
     (tmp_path / ".tinygrad_attn-mine").mkdir()
+    (tmp_path / ".tinygrad_attn-1-a-old").mkdir()
     (tmp_path / ".tinygrad_attn-1-a").write_text("part")
     folder.sweep()
     assert [path.name for path in tmp_path.glob(".t*")] == [".tinygrad_attn-mine"]

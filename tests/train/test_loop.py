@@ -365,14 +365,15 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
         load_run(tmp_path / "a")
 
 
+@pytest.mark.parametrize("kind", [RuntimeError, OSError])
 @pytest.mark.parametrize("name", ["loss.svg", "alignment.svg", "graph.svg", "report.html"])
 def test_a_picture_that_cannot_be_drawn_costs_nothing_else(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawing = {"loss.svg": "curves", "alignment.svg": "heatmap", "graph.svg": "drawn", "report.html": "page"}
 
     def fail(*arguments: Any) -> Any:
-        raise RuntimeError("latex could not be found\nand more")
+        raise kind("latex could not be found\nand more")
 
     monkeypatch.setattr("tinygrad_attn.train.loop.write_figures", write_figures)
     monkeypatch.setattr(f"tinygrad_attn.train.figures.{drawing[name]}", fail)
@@ -404,3 +405,16 @@ def test_a_checkpoint_of_wrong_values_does_not_fit(part: str, field: str, value:
         path.write_bytes(pack(arrays, note))
     with pytest.raises(CheckpointError, match="the checkpoint of step 12 does not fit the run"):
         resume(tmp_path)
+
+
+@pytest.mark.parametrize("shown", [True, None])
+def test_training_goes_on_without_standard_error(
+    shown: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = (tmp_path / "closed").open("w")
+    closed.close()
+    for name, stream in (("closed", closed), ("none", None)):
+        monkeypatch.setattr("sys.stderr", stream)
+        run = tmp_path / "runs" / name
+        result = train(small_task(), run, small_model(), small_training(), progress=shown, message=quiet)
+        assert result.folder.rows()[-1]["event"] == "test"

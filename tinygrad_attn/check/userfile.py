@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import sys
@@ -145,11 +146,12 @@ def _kind(candidate: Any) -> str:
 
 def _choices(module: ModuleType) -> str:
     """What the file defines that could have been meant."""
-    names = [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and name != INPUTS and _is_of(module, value)
-    ]
+    known = [(name, value) for name, value in vars(module).items() if not name.startswith("_")]
+    names = []
+    for name, value in known:
+        with contextlib.suppress(Exception, SystemExit):  # of a value that does not like to be looked at
+            if name != INPUTS and _is_of(module, value):
+                names.append(name)
     return f"; it defines {', '.join(names)}" if names else ""
 
 

@@ -202,7 +202,8 @@ class Tensor(Operators, Methods):
     def __reduce__(self) -> Any:
         if self._primitive is not None:
             raise RuntimeError(
-                f"{self._label()} was computed by {self._primitive.name}; only leaves can be pickled"
+                f"{self._label()} was computed by {self._primitive.name}; only leaves can be copied or "
+                "pickled"
             )
         return _restored, (self.data, self._tracked, self.name, self.grad)
 

@@ -48,8 +48,6 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if callable(value) and callable(getattr(type(self), name, None)):
             object.__setattr__(self, "_altered", True)
-        if isinstance(value, Tensor) and value is not vars(self).get(name):
-            vars(self).get("_known", set()).discard(name)  # it need not be a parameter where one was
         object.__setattr__(self, name, value)
         if isinstance(value, (list, dict)):
             object.__setattr__(self, "_grows", True)

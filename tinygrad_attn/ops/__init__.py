@@ -93,8 +93,9 @@ def _astype(x: Tensor, dtype: Any) -> Tensor:
 
 def _numpy_norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:
     """numpy.linalg.norm, where it is the root of the sum of squares."""
-    of_vectors = isinstance(axis, int) or (axis is None and x.ndim == 1)
-    if ord is None or (of_vectors and ord == 2) or (not of_vectors and ord == "fro"):
+    axes = x.ndim if axis is None else np.size(axis)
+    of_vectors = axes == 1
+    if ord is None or (of_vectors and ord == 2) or (axes == 2 and ord == "fro"):
         return norm(x, axis, keepdims)
     raise TypeError(f"numpy.linalg.norm of a Tensor: ord is {ord!r}, expected None, the root of Σx²")
 

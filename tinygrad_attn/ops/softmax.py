@@ -9,7 +9,7 @@ import numpy as np
 from tinygrad_attn.engine import Primitive, Tensor, fused
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.ops.elementwise import exp, where
-from tinygrad_attn.ops.reductions import logsumexp, mean, sum
+from tinygrad_attn.ops.reductions import logsumexp, mean, normalized_axes, sum
 from tinygrad_attn.ops.shapes import getitem, reshape
 
 
@@ -93,10 +93,9 @@ def softmax(x: Any, axis: int = -1, mask: Any = None) -> Tensor:
 
 
 def _with_axis(name: str, x: Any, axis: int) -> Any:
-    """`x` as a tensor or array. Raises ValueError (numpy's AxisError) unless it has the axis."""
+    """`x` as a tensor or array. Raises ValueError (numpy's AxisError) unless it has the axis (or axes)."""
     x = x if isinstance(x, (Tensor, np.ndarray)) else np.asarray(x)
-    if not -x.ndim <= axis < x.ndim:
-        raise np.exceptions.AxisError(axis, x.ndim, name)
+    normalized_axes(name, axis, x.ndim)
     return x
 
 

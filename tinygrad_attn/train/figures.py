@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tinygrad_attn.data import Dataset, Split
@@ -40,25 +39,25 @@ def write_figures(
         message: told which picture cannot be drawn here, and why.
     """
 
-    def written(name: str, write: Callable[[Path], None]) -> None:
+    def write(name: str, draw: Callable[[], str]) -> None:
         try:
-            write(folder.path / name)
-        except OSError:
-            raise
+            drawing = draw()
         except Exception as error:  # matplotlib's settings, back ends and fonts may fail in any way
             first = (str(error).splitlines() or [type(error).__name__])[0]
             message(f"{folder.path / name}: not written; {first}")
+        else:
+            write_atomically(folder.path / name, drawing)
 
-    written("loss.svg", lambda path: curves(rows).save(path))
+    write("loss.svg", lambda: curves(rows).svg())
     source = data.test.sources[example_of_length(data.test, SHOWN_LENGTH)]
     found = Predictor(model, data.source_vocabulary, data.target_vocabulary).predict(source)
     if found.tokens:
-        written("alignment.svg", lambda path: heatmap(found.weights, source, found.tokens).save(path))
-    written("graph.svg", lambda path: drawn(model, data).save(path))
+        write("alignment.svg", lambda: heatmap(found.weights, source, found.tokens).svg())
+    write("graph.svg", lambda: drawn(model, data).svg())
     observed = examples(model, data, rows[-1].get("best_step", rows[-1]["step"]))
     folder.write_examples(observed)
     run = RunData(folder.path.resolve().name, folder.config().to_json(), rows, snapshots, observed)
-    written("report.html", lambda path: write_atomically(path, page(run)))
+    write("report.html", lambda: page(run))
 
 
 def example_of_length(split: Split, length: int) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,9 +34,11 @@ if sys.platform != "win32":
 
 FORMAT = "tinygrad_attn run 1"
 
+_OLD = "-old"
+"""How the name of a folder ends that holds a run which is being removed."""
 _CONFIG = "config.json"
 _CONTENT = (
-    "checkpoint",  # first, as what is in it may be in the way of the removal
+    "checkpoint",
     "vocab.json",
     "metrics.jsonl",
     "snapshots.jsonl",
@@ -139,8 +142,10 @@ class RunFolder:
         """Remove the temporary files that a process left when it was killed while writing."""
         for folder in (self.path, self.path / "checkpoint"):
             for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
-                if not path.is_dir():  # which would be somebody else's
+                if not path.is_dir():
                     path.unlink(missing_ok=True)
+                elif path.name.endswith(_OLD):  # others are not ours
+                    shutil.rmtree(path, ignore_errors=True)
 
     def config(self) -> RunConfig:
         """The settings of the run. Raises CheckpointError if there is none, or `config.json` is damaged."""
@@ -246,16 +251,26 @@ class RunFolder:
         return False
 
     def _remove_run(self) -> None:
-        """Remove what a run writes, and nothing else that someone may have put beside it."""
-        for name in _CONTENT:
-            path = self.path / name
-            try:
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
-            except OSError as error:
-                raise CheckpointError(f"{path}: cannot be removed ({error.strerror or error})") from error
+        """Remove what a run writes, and nothing else that someone may have put beside it: all of it or, if
+        that cannot be (CheckpointError), nothing."""
+        old = self.path / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}{_OLD}"
+        moved: list[str] = []
+        name = ""
+        try:
+            old.mkdir()
+            for name in _CONTENT:
+                if os.path.lexists(self.path / name):
+                    os.rename(self.path / name, old / name)
+                    moved.append(name)
+        except OSError as error:
+            for back in reversed(moved):
+                os.rename(old / back, self.path / back)
+            with contextlib.suppress(OSError):
+                old.rmdir()
+            raise CheckpointError(
+                f"{self.path / name}: cannot be removed ({error.strerror or error})"
+            ) from error
+        shutil.rmtree(old, ignore_errors=True)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -21,11 +21,10 @@ class ProgressBar:
     def __init__(self, name: str, shown: bool | None = None) -> None:
         from tqdm import tqdm
 
-        if shown is None:
-            shown = sys.stderr is not None and sys.stderr.isatty()
         settings: Any = {"desc": name, "total": 1.0, "bar_format": _FORMAT, "dynamic_ncols": True}
         self._bar: Any = tqdm(disable=True)
         with self._as_long_as_it_is_seen():
+            shown = sys.stderr.isatty() if shown is None else shown
             self._bar = tqdm(**settings, disable=not shown, mininterval=0.2, leave=True)
         self.note = ""
 
@@ -51,7 +50,7 @@ class ProgressBar:
         """Where standard error is gone, training goes on without the bar."""
         try:
             yield
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError):  # broken, closed, or none at all
             self._bar.disable = True
 
 

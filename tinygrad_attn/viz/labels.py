@@ -10,7 +10,7 @@ import numpy as np
 
 from tinygrad_attn.engine import Tensor
 
-LONGEST = 32
+LONGEST = 24
 """Columns of a token's name in a picture."""
 
 
