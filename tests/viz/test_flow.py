@@ -277,3 +277,15 @@ def test_too_many_paths_are_refused() -> None:
     with pytest.raises(ValueError, match="more than 20,000"):
         flow.paths("loss", "h")
     assert np.isfinite(flow.path("loss", "logits", "s14", "s13", "c13", "h")).all()
+
+
+@pytest.mark.parametrize("step", [None, 1])
+def test_long_names_leave_room_for_the_panels(step: int | None) -> None:
+    flow = ta.viz.gradient_flow(small_loss())
+    length, count = flow.rows("α")[0].shape[-1], flow.count
+    sizes = []
+    for name in ("a", "x" * 100):
+        picture = flow.figure([name] * length, ["b"] * count, step)
+        picture.svg()  # lays it out; warnings, such as of panels that have collapsed, are errors
+        sizes.append([axes.get_position().height * picture.get_figheight() for axes in picture.axes[:4]])
+    assert all(after > 0.7 * before for before, after in zip(*sizes, strict=True))

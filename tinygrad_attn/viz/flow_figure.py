@@ -21,7 +21,7 @@ def flow_figure(flow: GradientFlow, source: Sequence[str] | None, target: Sequen
     across = names_of(source, length, "source")
     down = names_of(target, flow.count, "target")
     with settings():
-        picture, panels = new_panels(length, min(max(0.36 * flow.count, 1.0), 6.0) + 0.6)
+        picture, panels = new_panels(across, min(max(0.36 * flow.count, 1.0), 6.0) + 0.6)
         for axes, role in zip(panels[0], ("α", "e"), strict=True):
             matrix(picture, axes, flow.rows(role), f"∂loss/∂{role}", across, down)
         states = [label.removeprefix("s") for label in flow.role("s")]

@@ -36,10 +36,12 @@ def names_of(tokens: Sequence[str] | None, count: int, what: str) -> list[str]:
     return labels_of(tokens)
 
 
-def new_panels(length: int, tall: float) -> tuple[Picture, Any]:
-    """A picture of two rows of two panels for `length` source positions, the upper row `tall` inches."""
-    side = min(max(0.42 * length, 2.4), 7.0)
-    picture = new_picture(2 * side + 3.6, tall + 3.7)
+def new_panels(names: Sequence[str], tall: float) -> tuple[Picture, Any]:
+    """A picture of two rows of two panels for source positions of these names, the upper row `tall`
+    inches."""
+    side = min(max(0.42 * len(names), 2.4), 7.0)
+    room = 0.09 * max(0, max(map(len, names), default=0) - 10)  # inches for long names, in each row
+    picture = new_picture(2 * side + 3.6, tall + 3.7 + 2 * room)
     engine: Any = picture.get_layout_engine()
     engine.set(h_pad=0.12, w_pad=0.08)
     return picture, picture.subplots(2, 2, height_ratios=[tall, 2.6])

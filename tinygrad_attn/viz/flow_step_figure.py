@@ -24,7 +24,7 @@ def step_figure(
     across = names_of(source, length, "source")
     down = names_of(target, flow.count, "target")
     with settings():
-        picture, panels = new_panels(length, 2.6)
+        picture, panels = new_panels(across, 2.6)
         about = f"step {step} of {flow.count}" + (f", for output {down[step - 1]}" if target else "")
         picture.suptitle(about, fontsize=11, parse_math=False)
         for axes, role in zip(panels[0], ("α", "e"), strict=True):
