@@ -21,11 +21,18 @@ class ProgressBar:
     def __init__(self, name: str, shown: bool | None = None) -> None:
         from tqdm import tqdm
 
-        settings: Any = {"desc": name, "total": 1.0, "bar_format": _FORMAT, "dynamic_ncols": True}
         self._bar: Any = tqdm(disable=True)
         with self._as_long_as_it_is_seen():
             shown = sys.stderr.isatty() if shown is None else shown
-            self._bar = tqdm(**settings, disable=not shown, mininterval=0.2, leave=True)
+            self._bar = tqdm(
+                desc=name,
+                total=1.0,
+                bar_format=_FORMAT,
+                disable=not shown,
+                dynamic_ncols=True,
+                mininterval=0.2,
+                leave=True,
+            )
         self.note = ""
 
     def update(self, progress: float, seconds: float, step: int, loss: float, speed: float) -> None:

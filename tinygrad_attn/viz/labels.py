@@ -26,13 +26,13 @@ def labels_of(tokens: Sequence[str]) -> list[str]:
 
 def shortened(label: str, columns: int) -> str:
     """The label, cut to that many columns of a terminal, with … where something is missing."""
-    if columns_of(label[: columns + 1]) <= columns and columns_of(label) <= columns:
-        return label
-    used = 0
-    for place, character in enumerate(label):
+    used = end = 0  # where the label would be cut
+    for place, character in enumerate(label, 1):
         used += columns_of(character)
-        if used > columns - 1:
-            return label[:place] + "…"
+        if used < columns:
+            end = place
+        elif used > columns:
+            return label[:end] + "…"
     return label
 
 
