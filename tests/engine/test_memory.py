@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad_attn.engine.memory import Area, receive, room_for, send
+from tinygrad_attn.engine.memory import PATIENCE, Area, receive, room_for, send
 
 
 @pytest.fixture(params=["memfd", "file"])
@@ -89,6 +90,19 @@ def test_messages_arrive_whole(size: int) -> None:
         sender = threading.Thread(target=send, args=(left, message))
         sender.start()
         assert receive(right) == message
+        sender.join()
+
+
+@pytest.mark.parametrize("after", [0, PATIENCE / 4, 40 * PATIENCE])
+def test_a_message_that_is_waited_for(after: float) -> None:
+    """However late it comes, and without keeping the processor busy for longer than said."""
+    left, right = socket.socketpair()
+    with left, right:
+        sender = threading.Timer(after, send, args=(left, [1]))
+        sender.start()
+        begun = time.thread_time()
+        assert receive(right) == [1]
+        assert time.thread_time() - begun < 10 * PATIENCE
         sender.join()
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine.memory import Area, receive, room_for, send
+from tinygrad_attn.engine.memory import Area, has_come, receive, room_for, send
 
 POSSIBLE = os.name == "posix" and bool(sys.executable) and not hasattr(sys, "frozen")
 """Whether descriptors can be handed on, and there is an interpreter to start."""
@@ -148,7 +148,7 @@ class Helper:
         """Whether the helper can be asked now."""
         if not self.close.alive or threading.get_ident() != self._owner:
             return False
-        if self._running == _STARTING and not _has_come(self._connection):
+        if self._running == _STARTING and not has_come(self._connection):
             return False
         if self._running is not None:  # it is ready, or an error here kept the answer from being read
             self.answer(self._running)
@@ -192,17 +192,6 @@ def _started(program: str, *handed: int) -> subprocess.Popen[bytes]:
         env={**os.environ, **_SETTINGS},
         start_new_session=True,  # Ctrl-C is for the process that asked
     )
-
-
-def _has_come(connection: socket.socket) -> bool:
-    """Whether there is something to read, if only that the other side is gone."""
-    try:
-        connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _close(

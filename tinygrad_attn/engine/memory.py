@@ -12,13 +12,20 @@ import os
 import socket
 import struct
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+PATIENCE = 1e-3
+"""For how many seconds a process looks whether a message has come before it sleeps: being woken takes a tenth
+of a millisecond."""
+
 _ALIGNMENT = 64
 _HEADER = struct.Struct("!I")
+
+_let_others: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 Placed = tuple[str, tuple[int, ...], int]
 """An array in an area: dtype, shape, offset."""
@@ -87,8 +94,22 @@ def send(connection: socket.socket, message: Any) -> None:
     connection.sendall(_HEADER.pack(len(body)) + body)
 
 
+def has_come(connection: socket.socket) -> bool:
+    """Whether there is something to read, if only that the other side is gone."""
+    try:
+        connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def receive(connection: socket.socket) -> Any:
     """The next message. Raises EOFError where the other side is gone."""
+    end = perf_counter() + PATIENCE
+    while not has_come(connection) and perf_counter() < end:
+        _let_others()
     (length,) = _HEADER.unpack(_exactly(connection, _HEADER.size))
     return json.loads(_exactly(connection, length))
 

@@ -77,10 +77,9 @@ class Module:
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(name, part) for the parts directly held."""
-        for name, value in vars(self).items():
-            for label, held in _held(name, value):
-                if isinstance(held, Module):
-                    yield label, held
+        for label, held in self._holdings():
+            if isinstance(held, Module):
+                yield label, held
 
     def modules(self) -> Iterator[Module]:
         """This module and all its parts, each once."""
@@ -174,10 +173,17 @@ class Module:
         return label in known
 
     def _own_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        for label, held in self._holdings():
+            if isinstance(held, Tensor) and self._is_parameter(label, held):
+                yield label, held
+
+    def _holdings(self) -> Iterator[tuple[str, Module | Tensor]]:
+        """What the attributes hold, in order."""
         for name, value in list(vars(self).items()):
-            for label, held in _held(name, value):
-                if isinstance(held, Tensor) and self._is_parameter(label, held):
-                    yield label, held
+            if isinstance(value, (Module, Tensor)):
+                yield name, value
+            elif isinstance(value, (list, tuple, dict)):
+                yield from _held(name, value)
 
     def _parts(self, around: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:
         """The parts, without those around this module: a part may refer to the module that holds it."""

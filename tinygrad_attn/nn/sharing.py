@@ -212,8 +212,9 @@ def _parts_of(model: Seq2Seq, batch: BatchLike, parameters: Sequence[Tensor]) ->
     count = _worth(parameters, source, 1)
     if count < 2:
         return []
-    lengths = np.count_nonzero(source != PAD, axis=1)
-    if batch.lengths is not None:
+    if batch.lengths is None:
+        lengths = np.count_nonzero(source != PAD, axis=1)
+    else:
         lengths = np.asarray(value_of(batch.lengths))
     cut, counted = _cut(len(source), count), target_out != PAD
     if (

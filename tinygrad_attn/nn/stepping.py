@@ -141,7 +141,7 @@ class PlainSteps:
         entering = np.concatenate([w_ih[:, self._inner :], w_ih[:, : self._inner]], axis=1)
         enters = input_weight(self._step, entering, b_ih, self._b_hh)
         self._enters = by_gate(enters, self._size)  # (G, 1 + V + E, H)
-        self._recurs = [by_gate(w_hh, self._size)]
+        self._recurs = by_gate(w_hh, self._size)
         output = decoder.output
         bias = 0 if output.bias is None else output.bias.data
         self._leaves = np.insert(output.weight.data.T, self._size, bias, axis=0)

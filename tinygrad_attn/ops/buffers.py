@@ -10,7 +10,6 @@ the columns, equal parts in order, and its own products, while all else is done 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,15 +20,15 @@ from tinygrad_attn.ops.curves import constant
 from tinygrad_attn.ops.spaces import bytes_of
 from tinygrad_attn.ops.steps import GateGradients, Gates, Products, Step, Times
 
-STEP_BACK = 16
+STEP_BACK = 12
 """About how many calls a step backward makes."""
 
 
 class Buffers:
     """What `count` steps of a cell write, with a sentence a column; or a row (`rows`), to go forward only.
 
-    `weights` are each cell's W_hh (G·H, H), or of sentences in rows what `by_gate` makes of it. The steps
-    refer to these arrays: whoever keeps the buffers writes the weights into them.
+    `weights` are each cell's W_hh, (cells, G·H, H), or of sentences in rows what `by_gate` makes of one. The
+    steps refer to this array: whoever keeps the buffers writes the weights into it.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class Buffers:
         batch: int,
         size: int,
         dtype: Any,
-        weights: Sequence[np.ndarray],
+        weights: np.ndarray,
         *,
         rows: bool = False,
     ) -> None:
@@ -108,7 +107,7 @@ class Gradients:
         self._scratch = (np.empty(block, dtype), np.empty(block, dtype))
         self._all, self._buffers = everything, buffers
         # In the order of the gates' gradients, which for a cell with `inner` is not that of the gates.
-        self._weights = [np.empty_like(w) for w in buffers.weights] if step.inner else buffers.weights
+        self._weights = np.empty_like(buffers.weights) if step.inner else buffers.weights
         self._calls: list[Calls] | None = None  # not made before a gradient is asked for
         arrays = bytes_of(everything, gates, *self.carried, *self.arriving, *self._scratch, self._ones)
         self.nbytes = arrays + count * STEP_BACK * BYTES
@@ -116,13 +115,13 @@ class Gradients:
     def _prepared(self) -> list[Calls]:
         """What each step calls."""
         buffers, w = self._buffers, _backward_products(self._buffers.step, self._weights)
-        parts = parts_of(self.gates.whole, len(self.all))
+        parts = by_cell(self.gates.whole, len(self.all))
         return [
             [
                 *buffers.step.backward(
                     self.arriving, before, after, gates, kept, w, self.gates, self.carried, self._scratch
                 ),
-                *(call(np.copyto, room, part) for room, part in zip(self._all[:, :, t], parts, strict=True)),
+                call(np.copyto, self._all[:, :, t], parts),
             ]
             for t, ((before, after), gates, kept) in enumerate(
                 zip(pairwise(buffers.state), buffers.gates_at, buffers.kept_at, strict=True)
@@ -136,9 +135,9 @@ class Gradients:
         for part in self.carried:
             part[...] = 0
         if self._weights is not self._buffers.weights:
-            for ordered, w in zip(self._weights, self._buffers.weights, strict=True):
-                size = w.shape[1]
-                ordered[:size], ordered[size:] = w[-size:], w[:-size]
+            size = self._weights.shape[2]
+            np.copyto(self._weights[:, :size], self._buffers.weights[:, -size:])
+            np.copyto(self._weights[:, size:], self._buffers.weights[:, :-size])
 
     def step_back(self, t: int, upstream: np.ndarray) -> None:
         """From `carried` and `upstream`, for the state after step `t`, to `carried`, for the one before."""
@@ -165,17 +164,19 @@ class Gradients:
             cell: which of the cells.
         """
         step, size, gates = self._buffers.step, states.shape[1], self.all[cell]
-        to_w = np.matmul(gates.to_state, states)
-        bias = np.matmul(gates.whole, self._ones)
+        to_w = np.empty((step.gates * size, size), states.dtype)
+        bias = np.dot(gates.whole, self._ones)
+        to_bias = np.concatenate([bias[size:-size], bias[:size]]) if step.inner else bias.copy()
         if step.inner:
-            to_w = np.concatenate([to_w[size:], to_w[:size]])
-            to_bias = np.concatenate([bias[size:-size], bias[:size]])
+            np.dot(gates.to_state[size:], states, to_w[:-size])
+            np.dot(gates.to_state[:size], states, to_w[-size:])
             bias = bias[size:]
-        else:
-            to_bias = bias.copy()
-        if step.outer:
+        elif step.outer:
             entered = rows_of(parts_of(self._buffers.kept[:, -1], len(self.all))[cell]).reshape(states.shape)
-            to_w = np.concatenate([to_w, np.matmul(gates.each[-1], entered)])
+            np.dot(gates.to_state, states, to_w[:-size])
+            np.dot(gates.each[-1], entered, to_w[-size:])
+        else:
+            np.dot(gates.to_state, states, to_w)
         return np.matmul(gates.to_input, inputs), to_w, bias, to_bias
 
 
@@ -185,6 +186,11 @@ def parts_of(columns: np.ndarray, cells: int) -> list[np.ndarray]:
         return [columns]
     batch = columns.shape[-1] // cells
     return [columns[..., cell * batch : (cell + 1) * batch] for cell in range(cells)]
+
+
+def by_cell(columns: np.ndarray, cells: int) -> np.ndarray:
+    """The same as one array, (cells, rows, B)."""
+    return columns.reshape(len(columns), cells, columns.shape[1] // cells).swapaxes(0, 1)
 
 
 def rows_of(states: np.ndarray) -> np.ndarray:
@@ -203,32 +209,30 @@ def input_weight(step: type[Step], w: np.ndarray, b_ih: np.ndarray, b_hh: np.nda
     return whole
 
 
-def _forward_products(step: type[Step], w_hh: Sequence[np.ndarray], *, rows: bool) -> Products:
+def _forward_products(step: type[Step], w_hh: np.ndarray, *, rows: bool) -> Products:
     """The products of the forward steps with each cell's W_hh; with `rows`, of states (B, H)."""
-    if rows:
-        (by_gates,) = w_hh  # (G, H, H)
-        return Products(_times_rows(by_gates[:-1] if step.outer else by_gates), _times_rows(by_gates[-1]))
-    size = w_hh[0].shape[1]
+    if rows:  # (G, H, H)
+        return Products(_times_rows(w_hh[:-1] if step.outer else w_hh), _times_rows(w_hh[-1]))
+    size = w_hh.shape[2]
     if step.outer:
-        return Products(_times([w[:-size] for w in w_hh]), _times([w[-size:] for w in w_hh]))
+        return Products(_times(w_hh[:, :-size]), _times(w_hh[:, -size:]))
     return Products(_times(w_hh))
 
 
-def _backward_products(step: type[Step], w_hh: Sequence[np.ndarray]) -> Products:
+def _backward_products(step: type[Step], w_hh: np.ndarray) -> Products:
     """The products of the backward steps: gradients for gates times each cell's W_hhᵀ."""
-    size = w_hh[0].shape[1]
+    size, turned = w_hh.shape[2], w_hh.swapaxes(1, 2)
     if step.outer:
-        return Products(_times([w[:-size].T for w in w_hh]), _times([w[-size:].T for w in w_hh]))
-    return Products(_times([w.T for w in w_hh]))
+        return Products(_times(turned[:, :, :-size]), _times(turned[:, :, -size:]))
+    return Products(_times(turned))
 
 
-def _times(weights: Sequence[np.ndarray]) -> Times:
+def _times(weights: np.ndarray) -> Times:
     """The product of each cell's weight with its columns."""
     cells = len(weights)
-    return lambda x, out: [
-        call(np.matmul, weight, columns, result)
-        for weight, columns, result in zip(weights, parts_of(x, cells), parts_of(out, cells), strict=True)
-    ]
+    if cells == 1:  # which for numpy's dot is a little less to look at
+        return lambda x, out: [call(np.dot, weights[0], x, out)]
+    return lambda x, out: [call(np.matmul, weights, by_cell(x, cells), by_cell(out, cells))]
 
 
 def _times_rows(weight: np.ndarray) -> Times:

@@ -104,7 +104,7 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
 
     def kernel(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
         _check(step, (x, h), (w_ih, w_hh, b_ih, b_hh), name)
-        buffers = Buffers(step, 1, len(h), h.shape[1], h.dtype, [w_hh])
+        buffers = Buffers(step, 1, len(h), h.shape[1], h.dtype, w_hh[None])
         buffers.start(h.T)
         buffers.set_bias(b_hh)
         inputs = inputs_with_ones(1, len(x), x.shape[1], x.dtype)[0]

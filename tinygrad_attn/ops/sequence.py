@@ -107,11 +107,11 @@ class _Run:
     ) -> None:
         self.directions = directions
         columns = len(directions) * batch
-        self.weights = [np.empty((step.gates * size, size), dtype) for _ in directions]
+        self.weights = np.empty((len(directions), step.gates * size, size), dtype)
         self.buffers = Buffers(step, length, columns, size, dtype, self.weights)
         self.gradients = Gradients(self.buffers)
         self.upstream = np.empty((length, size, columns), dtype)
-        self.nbytes = self.buffers.nbytes + self.gradients.nbytes + bytes_of(self.upstream, *self.weights)
+        self.nbytes = self.buffers.nbytes + self.gradients.nbytes + bytes_of(self.upstream, self.weights)
 
     def parts_of(self, columns: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Each direction with its columns."""

@@ -203,8 +203,8 @@ def _vjp(
         to_annotations,
         to_keys.swapaxes(0, 1),
         None,
-        np.matmul(to_query.reshape(count * batch, a).T, states),
-        np.matmul(to_scores.reshape(-1), hidden.reshape(count * length * batch, a)),
+        np.dot(to_query.reshape(count * batch, a).T, states),
+        np.dot(to_scores.reshape(-1), hidden.reshape(count * length * batch, a)),
         *grads.of_weights(inputs, states),
     )
 

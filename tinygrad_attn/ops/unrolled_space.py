@@ -87,7 +87,7 @@ class Space:
         arrays = [
             array for array in vars(self).values() if isinstance(array, np.ndarray) and array.base is None
         ]
-        self.buffers = Buffers(step, count, batch, size, dtype, [self.w_hh])
+        self.buffers = Buffers(step, count, batch, size, dtype, self.w_hh[None])
         self.gradients = Gradients(self.buffers)
         calls = count * ATTENDING * BYTES
         self.nbytes = bytes_of(*arrays) + calls + self.buffers.nbytes + self.gradients.nbytes
@@ -108,7 +108,7 @@ class Space:
         together = max(1, CACHED // max(1, batch * a))
         parts = [slice(start, start + together) for start in range(0, length, together)]
         return _Ahead(
-            ask=[call(np.matmul, state, self.w_q, self.query)],
+            ask=[call(np.dot, state, self.w_q, self.query)],
             near=[
                 call(np.exp, self.query, self.query),
                 *chain.from_iterable(
@@ -137,7 +137,7 @@ class Space:
         by_position = self.term.reshape(len(e), -1)
         return _Back(
             leave=[
-                call(np.matmul, self.gradients.gates.to_input.T, self.w_c, self.leaving),
+                call(np.dot, self.gradients.gates.to_input.T, self.w_c, self.leaving),
                 call(np.add, context, self.leaving, context),
             ],
             ask=[
@@ -152,7 +152,7 @@ class Space:
                 call(np.add, self.squared, self.term, self.squared),
                 call(np.dot, self.ones, by_position, query.reshape(-1)),
                 call(np.multiply, query, self.minus_v, query),
-                call(np.matmul, self.w_a.T, query.T, self.asking),
+                call(np.dot, self.w_a.T, query.T, self.asking),
                 call(np.add, carried, self.asking, carried),
             ],
             context=context[:, :, None],
