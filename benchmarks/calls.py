@@ -2,8 +2,8 @@
 
     python benchmarks/calls.py [--rounds 15]     measure, in turn, into docs/data/calls.json
 
-The arrays are those of the step. What numpy does without a call of a function, such as writing to a part of
-an array, is not among the calls. Nothing else should be running.
+And the same of its matrix products alone. The arrays are those of the step. What numpy does without a call of
+a function, such as writing to a part of an array, is not among the calls. Nothing else should be running.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SETTINGS = ("geterr", "seterr", "errstate")
 class Recorder:
     """Stands for numpy or one of its functions: does the same, and keeps each call."""
 
-    def __init__(self, target: Any, kept: list[Callable[[], Any]]) -> None:
+    def __init__(self, target: Any, kept: list[partial[Any]]) -> None:
         self._target, self._kept = target, kept
 
     def __getattr__(self, name: str) -> Any:
@@ -52,9 +52,9 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[list[Callable[[], Any]]]:
+def recording() -> Iterator[list[partial[Any]]]:
     """The calls that the package makes from here on."""
-    kept: list[Callable[[], Any]] = []
+    kept: list[partial[Any]] = []
     spaces.pool.clear()  # kernels prepare their calls with their workspaces
     with contextlib.ExitStack() as patched:
         for module_name, module in list(sys.modules.items()):
@@ -66,34 +66,38 @@ def recording() -> Iterator[list[Callable[[], Any]]]:
     spaces.pool.clear()
 
 
-def measure(size: str, rounds: int) -> tuple[int, list[float], list[float]]:
-    """The number of calls, and for each round the seconds of a step and of its calls alone."""
+def measure(size: str, rounds: int) -> dict[str, Any]:
+    """The number of calls, and the share of a step (a median) that they and the products among them take."""
     take = training_step(SIZES[size])
     with recording() as kept:
         take()
         kept.clear()
         take()
-    steps, alone = [], []
+    products = [call for call in kept if call.func in (np.matmul, np.dot)]
+    shares: dict[str, list[float]] = {"share": [], "products": []}
     with np.errstate(all="ignore"):  # what is computed again and again may leave the range of floats
         for number in range(rounds + 1):
-            for what, seconds in ((take, steps), (partial(run, kept), alone)):
-                start, done = time.perf_counter(), 0
-                while done < 2 or time.perf_counter() - start < 0.1:
-                    what()
-                    done += 1
-                if number:
-                    seconds.append((time.perf_counter() - start) / done)
-    return len(kept), steps, alone
+            step, every, some = (seconds(what) for what in (take, partial(run, kept), partial(run, products)))
+            if number:
+                shares["share"].append(every / step)
+                shares["products"].append(some / step)
+    medians = {name: round(statistics.median(found), 3) for name, found in shares.items()}
+    return {"size": size, "calls": len(kept), **medians}
+
+
+def seconds(what: Callable[[], Any]) -> float:
+    """The mean time that it takes, over a tenth of a second."""
+    start, done = time.perf_counter(), 0
+    while done < 2 or time.perf_counter() - start < 0.1:
+        what()
+        done += 1
+    return (time.perf_counter() - start) / done
 
 
 def main() -> None:
     rounds = rounds_asked(__doc__)
-    rows = []
     with workers(1):
-        for size in SIZES:
-            count, steps, alone = measure(size, rounds)
-            share = statistics.median(calls / step for calls, step in zip(alone, steps, strict=True))
-            rows.append({"size": size, "calls": count, "share": round(share, 3)})
+        rows = [measure(size, rounds) for size in SIZES]
     write_atomically(PATH, json.dumps(rows, indent=1) + "\n")
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items()))

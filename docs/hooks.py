@@ -150,10 +150,7 @@ def compare_table() -> str:
 
 def compiled_ratio() -> str:
     """Our time at size S over that of PyTorch's compiled step, within a round."""
-    rounds = _compared("step-compiled")["rounds"]
-    names = ("tinygrad_attn", "torch-compile")
-    times = [[one[name][0]["median_ms"] for name in names] for one in rounds]
-    return f"{statistics.median(ours / theirs for ours, theirs in times):.2f}"
+    return f"{_ratio_to('torch-compile', 'compiled'):.2f}"
 
 
 def operations_table() -> str:
@@ -216,17 +213,27 @@ def busy_table() -> str:
 
 
 def calls_table() -> str:
-    """How many calls of numpy's functions a step makes, and how much of it they take, as
-    `benchmarks/calls.py` found."""
+    """How many calls of numpy's functions a step makes, and how much of it they and the products among them
+    take, as `benchmarks/calls.py` found; and what that is of the others' steps, as in `compare_table`."""
     rows = _compared("calls")
-    return "\n".join(
-        [
-            "| | S | M | L |",
-            "|---|--:|--:|--:|",
-            "| calls in a step | " + " | ".join(f"{row['calls']:,}" for row in rows) + " |",
-            "| their share of its time | " + " | ".join(f"{row['share']:.0%}" for row in rows) + " |",
-        ]
-    )
+    table = [
+        "| | S | M | L |",
+        "|---|--:|--:|--:|",
+        "| calls in a step | " + " | ".join(f"{row['calls']:,}" for row in rows) + " |",
+    ]
+    for name, words in (("share", "all calls"), ("products", "matrix products alone")):
+        table.append(f"| {words}, of our step | " + " | ".join(f"{row[name]:.0%}" for row in rows) + " |")
+        for peer in ("torch", "jax"):
+            cells = [f"{row[name] * _ratio_to(peer, row['size']):.2f}" for row in rows]
+            table.append(f"| {words}, of {PEERS[peer]}'s step | " + " | ".join(cells) + " |")
+    return "\n".join(table)
+
+
+def _ratio_to(peer: str, what: str) -> float:
+    """The median over the rounds of our step's time over another's, in the comparison of a size."""
+    rounds = _compared(f"step-{what}")["rounds"]
+    times = [[one[name][0]["median_ms"] for name in ("tinygrad_attn", peer)] for one in rounds]
+    return statistics.median(ours / theirs for ours, theirs in times)
 
 
 def compare_machine() -> str:

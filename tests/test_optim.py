@@ -572,3 +572,12 @@ def test_a_pickled_model_and_optimiser_train_on(rule: str) -> None:
     trained(layer, optimiser)
     copies = pickle.loads(pickle.dumps((layer, optimiser)))
     np.testing.assert_array_equal(trained(*copies), trained(layer, optimiser))
+
+
+def test_of_many_faulty_gradients_some_are_listed() -> None:
+    parameters = [ta.Tensor(np.zeros(2), requires_grad=True, name=f"weight {i}") for i in range(9)]
+    for parameter in parameters:
+        parameter.grad = np.full(2, np.nan)
+    with pytest.raises(NonFiniteError, match=r"weight 4 .*; and 4 more parameters$") as caught:
+        SGD(parameters).step()
+    assert "weight 5" not in str(caught.value)

@@ -142,6 +142,38 @@ def test_subclasses_run_as_they_are_written() -> None:
         )
 
 
+class Louder(ta.nn.AttentionDecoder):
+    """Its step is its own."""
+
+    def step(self, token_embedding: Any, state: Any, memory: Any) -> Any:
+        taken = super().step(token_embedding, state, memory)
+        assert taken.logits is not None
+        return taken._replace(logits=3 * taken.logits)
+
+
+@every
+@pytest.mark.parametrize("how", ["class", "attribute"])
+def test_a_step_of_ones_own_counts_in_the_unrolled_sequence_and_the_loss(variant: str, how: str) -> None:
+    decoder = make(variant)
+    source, plain = encoding(), make(variant).unroll(words(), encoding()).logits.data
+    if how == "class":
+        decoder.__class__ = Louder
+    else:
+        usual = decoder.step
+        decoder.step = lambda *inputs: usual(*inputs)._replace(logits=3 * usual(*inputs).logits)
+    for logits in (decoder.unroll(words(), source).logits, decoder.logits(words(), source)):
+        np.testing.assert_allclose(logits.data, 3 * plain, rtol=1e-12)
+    assert len(decoder.unroll(words(), source).steps) == N
+
+
+def test_a_step_without_logits_is_an_error() -> None:
+    decoder = make()
+    usual = decoder.step
+    decoder.step = lambda *inputs: usual(*inputs)._replace(logits=None)
+    with pytest.raises(ValueError, match="its step gives no logits"):
+        decoder.unroll(words(), encoding())
+
+
 def linear(layer: Any, x: np.ndarray) -> np.ndarray:
     return layer.weight.data @ x + layer.bias.data
 

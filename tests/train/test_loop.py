@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import select
 import signal
 from pathlib import Path
@@ -363,6 +364,17 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
     (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
     with pytest.raises(CheckpointError, match=r"model\.safetensors: the weights do not fit"):
         load_run(tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", ["embedding", "hidden", "attention_size"])
+def test_no_model_is_made_of_sizes_that_the_weights_lack(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "run"
+    train(small_task(), folder, small_model(attention_size=5), small_training(), message=quiet)
+    content = json.loads((folder / "config.json").read_text())
+    content["model"][name] = 10**5
+    (folder / "config.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=rf"do not fit .*no weight has the {name} of 100000"):
+        load_run(folder)
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, OSError])

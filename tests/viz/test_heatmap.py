@@ -203,3 +203,15 @@ def test_long_names_are_cut_and_of_many_some_are_left_out() -> None:
     ):
         assert [label.get_text() for label in labels] == [tokens[int(place)] for place in ticks]
         assert 50 < len(ticks) < 200
+
+
+@pytest.mark.parametrize("shape", [(3, 500), (500, 3)])
+def test_the_few_rows_or_columns_of_a_long_matrix_can_be_seen(shape: tuple[int, int], tmp_path: Path) -> None:
+    names = [[str(i) for i in range(count)] for count in shape]
+    picture = heatmap(np.full(shape, 0.5), names[1], names[0])
+    picture.save(tmp_path / "long.png")
+    box = picture.axes[0].get_window_extent()
+    inches = np.array([box.height, box.width]) / picture.dpi
+    short = int(np.argmin(shape))
+    assert inches[short] / shape[short] > 0.12
+    assert inches[1 - short] < 13

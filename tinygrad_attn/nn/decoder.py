@@ -202,12 +202,16 @@ class AttentionDecoder(Module):
     def unroll(self, embedded: Tensor, encoding: Encoding) -> Unrolled:
         """Every position of a known target: `embedded` (B, N, E) holds E y_0 to E y_{N-1}.
 
+        A subclass with a `step` of its own is unrolled by it.
+
         Raises:
             ValueError: if widths or batch sizes do not fit, or N is 0.
         """
         embedded = self._checked(embedded, len(encoding.annotations), 3)
         memory = self.memory(encoding)
         initial = state = self.initial_state(encoding)
+        if type(self).step is not AttentionDecoder.step or "step" in vars(self):
+            return self._stepped(embedded, memory, initial)
         embedded = self.dropout(embedded)
         taken = []
         for i in range(embedded.shape[1]):
@@ -255,6 +259,19 @@ class AttentionDecoder(Module):
         )
         logits: Tensor = expose(self.output(self._deepened(read)), "logits")
         return logits
+
+    def _stepped(self, embedded: Tensor, memory: Memory, initial: DecoderState) -> Unrolled:
+        """`unroll` of a decoder that has a `step` of its own."""
+        state, taken, logits = initial, [], []
+        for i in range(embedded.shape[1]):
+            with scope(f"step {i + 1}"):
+                step = self.step(embedded[:, i], state, memory)
+            if step.logits is None:
+                raise ValueError(f"{self._title()}: its step gives no logits")
+            state = step.state
+            taken.append(step)
+            logits.append(step.logits)
+        return Unrolled(expose(stack(logits, axis=1), "logits"), taken, initial)
 
     def _checked(self, embedded: Any, batch: int, ndim: int) -> Any:
         """The embedded words as numbers. Raises ValueError if they do not fit the decoder and the memory."""

@@ -12,6 +12,9 @@ from tinygrad_attn.engine import Tensor
 
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 
+MOST_NAMED = 5
+"""How many of the parameters whose gradients are not finite an error lists."""
+
 
 class NonFiniteError(FloatingPointError):
     """A gradient holds NaN or infinity; nothing was updated."""
@@ -115,4 +118,6 @@ def check_finite(named: Iterable[tuple[str, np.ndarray]]) -> None:
             count = np.count_nonzero(wrong)
             faults.append(f"{name} {gradient.shape}: {count} entries, the first {gradient[first]} at {first}")
     if faults:
-        raise NonFiniteError("gradients are not finite, nothing was updated: " + "; ".join(faults))
+        more = len(faults) - MOST_NAMED
+        listed = "; ".join(faults[:MOST_NAMED]) + (f"; and {more} more parameters" if more > 0 else "")
+        raise NonFiniteError(f"gradients are not finite, nothing was updated: {listed}")

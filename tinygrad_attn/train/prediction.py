@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tinygrad_attn.data import TextFormat, Tokens, Vocabulary, text_format
 from tinygrad_attn.errors import CheckpointError, DataError
 from tinygrad_attn.nn import Seq2Seq
+from tinygrad_attn.train.config import ModelConfig
 from tinygrad_attn.train.folder import RunFolder
 
 
@@ -74,8 +75,9 @@ def load_run(path: str | os.PathLike[str]) -> tuple[Predictor, TextFormat]:
     config = folder.config()
     source, target = folder.vocabularies()
     weights = folder.weights()
-    model = config.model.build(len(source), len(target), np.random.default_rng(0))
     try:
+        _check_sizes(config.model, weights)
+        model = config.model.build(len(source), len(target), np.random.default_rng(0))
         model.load_state_dict(weights)
     except (KeyError, ValueError) as error:
         file = folder.path / "model.safetensors"
@@ -87,3 +89,14 @@ def load_run(path: str | os.PathLike[str]) -> tuple[Predictor, TextFormat]:
         return Predictor(model, source, target), text_format(config.data)
     except DataError as error:
         raise CheckpointError(f"{folder.path / 'config.json'}: {error}") from None
+
+
+def _check_sizes(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> None:
+    """Raises ValueError for a size that no weight has: before a model of that size is made."""
+    sizes = {"embedding": model.embedding, "hidden": model.hidden}
+    if model.attention in ("additive", "concat") and model.attention_size is not None:
+        sizes["attention_size"] = model.attention_size
+    known = {size for array in weights.values() for size in array.shape}
+    for name, size in sizes.items():
+        if size not in known:
+            raise ValueError(f"no weight has the {name} of {size}")

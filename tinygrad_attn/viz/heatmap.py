@@ -51,13 +51,15 @@ def heatmap(
     rows, columns = array.shape
     few = max(rows, columns) <= _FEW
     cell = _WITH_NUMBER if few else min(_CELL, _MOST / max(rows, columns))
+    # Where one side is much longer the cells are no squares, so that the few on the other can be seen.
+    wide, high = (max(cell, min(2 * _READABLE, _MOST / count)) for count in (columns, rows))
     labels = labels_of(source), labels_of(target)
     room = [0.4 + 0.09 * max(len(label) for label in side) for side in labels]  # inches for the names
-    upright = max(len(label) for label in labels[0]) * 0.09 > cell
+    upright = max(len(label) for label in labels[0]) * 0.09 > wide
     if signed is None:
         signed = bool(array.min() < -1e-6 or array.max() > 1 + 1e-6)
     with settings():
-        width, height = columns * cell + room[1] + 0.3, rows * cell + (room[0] if upright else 0.5) + 0.3
+        width, height = columns * wide + room[1] + 0.3, rows * high + (room[0] if upright else 0.5) + 0.3
         picture = new_picture(max(width, 1.6) + 0.8 * signed, max(height, 1.2) + (0.3 if title else 0))
         axes = picture.add_subplot()
         largest = (float(np.abs(array).max()) or 1.0) if signed else 1.0
@@ -67,21 +69,21 @@ def heatmap(
             vmin=-largest if signed else 0.0,
             vmax=largest,
             interpolation="nearest",
-            aspect="equal",
+            aspect=high / wide,
         )
-        apart = math.ceil(_READABLE / cell)  # from name to name
-        size = min(10.0, 50 * cell * apart)
+        across, down = (math.ceil(_READABLE / side) for side in (wide, high))  # from name to name
+        size = min(10.0, 50 * wide * across, 50 * high * down)
         axes.xaxis.tick_top()
         axes.set_xticks(
-            range(0, columns, apart),
-            labels[0][::apart],
+            range(0, columns, across),
+            labels[0][::across],
             rotation=90 if upright else 0,
             fontsize=size,
             parse_math=False,
         )
-        axes.set_yticks(range(0, rows, apart), labels[1][::apart], fontsize=size, parse_math=False)
+        axes.set_yticks(range(0, rows, down), labels[1][::down], fontsize=size, parse_math=False)
         axes.tick_params(length=0)
-        if cell >= 0.15:  # thin lines between the cells
+        if min(wide, high) >= 0.15:  # thin lines between the cells
             axes.set_xticks(np.arange(-0.5, columns), minor=True)
             axes.set_yticks(np.arange(-0.5, rows), minor=True)
             axes.grid(which="minor", color="#666666", linewidth=0.4)
