@@ -581,3 +581,33 @@ def test_of_many_faulty_gradients_some_are_listed() -> None:
     with pytest.raises(NonFiniteError, match=r"weight 4 .*; and 4 more parameters$") as caught:
         SGD(parameters).step()
     assert "weight 5" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [SGD, Adam, Adadelta])
+def test_the_learning_rate_is_checked_whenever_it_is_set(kind: Any) -> None:
+    (p,) = tensors((2,))
+    optimiser = kind([p], lr=0.5)
+    for value, error in ((np.nan, ValueError), (-1, ValueError), (None, TypeError), ("0.1", TypeError)):
+        with pytest.raises(error, match=r"^lr is .*expected a number"):
+            optimiser.lr = value
+        with pytest.raises(error, match=r"^lr is .*expected a number"):
+            kind([p], lr=value)
+    optimiser.lr = np.float32(0.25)
+    assert optimiser.lr == 0.25 and optimiser.state_dict()["lr"] == 0.25
+
+
+def test_adam_in_a_precision_in_which_its_eps_is_zero() -> None:
+    p = ta.Tensor(np.zeros(2, np.float16), requires_grad=True)
+    with pytest.raises(ValueError, match=r"Adam: eps 1e-08 is zero in float16; give a larger one"):
+        Adam([p])
+    optimiser = Adam([p], eps=1e-4)
+    p.grad = np.zeros(2, np.float16)
+    optimiser.step()
+    assert np.isfinite(p.data).all()
+
+
+def test_clipping_by_a_generator_that_is_used_up() -> None:
+    parameters = (p for p in tensors((2,)))
+    assert len(list(parameters)) == 1
+    with pytest.raises(ValueError, match="a generator gives its parameters only once"):
+        clip_grad_norm(parameters, 1.0)

@@ -163,3 +163,12 @@ def test_the_error_can_be_copied_and_sent() -> None:
         ta.log(ta.Tensor(np.zeros(1)))
     for other in (pickle.loads(pickle.dumps(raised.value)), copy.deepcopy(raised.value)):
         assert str(other) == str(raised.value) and vars(other) == vars(raised.value)
+
+
+def test_a_nan_that_was_there_before_is_told_in_the_backward_pass() -> None:
+    layer = ta.nn.Linear(3, 2, rng=np.random.default_rng(0), dtype=np.float64)
+    layer.weight.data[0, 1] = np.nan
+    error = caught(lambda: ((layer(np.ones((1, 3))) ** 2).sum()).backward())
+    line = next(line for line in str(error).splitlines() if "had come in" in line)
+    assert line.startswith("  NaN had come in with input 1 of linear: shape (2, 3), float64")
+    assert line.endswith("1 NaN of 6 entries")

@@ -664,3 +664,46 @@ def test_worst_entries_are_sorted_and_few() -> None:
     errors = [entry.relative_error for entry in report.worst]
     assert len(errors) == 10 and errors == sorted(errors, reverse=True)
     assert checked(ta.exp, NORMAL((5, 5))).worst  # of a passing report too
+
+
+# Writing to what others read
+
+
+def _scaled_in_place(g: Any, y: Any, x: Any) -> Any:
+    g *= np.cos(x)
+    return g
+
+
+def _value_in_place(g: Any, y: Any, x: Any) -> Any:
+    gradient = g * (1 - y * y)
+    y *= 0
+    return gradient
+
+
+def _input_in_place(g: Any, y: Any, x: Any) -> Any:
+    x *= 1
+    x += 1
+    return (g * (1 - y * y),)
+
+
+def _forward_in_place(x: Any) -> Any:
+    y = np.tanh(x)
+    x += 1
+    return y
+
+
+@pytest.mark.parametrize(
+    ("operation", "what"),
+    [
+        (ta.Primitive("own", np.sin, _scaled_in_place), "its upstream gradient"),
+        (ta.Primitive("own", np.tanh, _value_in_place), "its value"),
+        (ta.fused(ta.tanh, np.tanh, _input_in_place, name="own"), "its input number 0"),
+        (ta.Primitive("own", _forward_in_place, lambda g, y, x: g * (1 - y * y)), "its input number 0"),
+    ],
+    ids=["upstream", "value", "input", "forward"],
+)
+def test_an_operation_that_writes_to_what_it_is_given_fails(operation: ta.Primitive, what: str) -> None:
+    """Within a function, where the inputs that it writes to are nobody's."""
+    report = checked(lambda x: operation(x * 1.0) + 1.0, np.array([0.3, 1.0, 2.0]))
+    assert not report.passed
+    assert f"own writes to {what}, which others may read" in report.problems

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -108,3 +110,17 @@ def test_a_batch_needs_a_row() -> None:
     split = Split("test", Vocabulary(("a",)), Vocabulary(("a",)), (("a",),), ((("a",),),))
     with pytest.raises(ValueError, match="batch size 0, expected at least 1"):
         next(split.batches(0))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([("45", "5")], "the source of pair 0 is '45'"),
+        ([([4], [5]), ([4], 5)], "the target of pair 1 is 5"),
+        ([([4.0], [5])], r"the source of pair 0 is \[4.0\]"),
+        ([([[4]], [5])], r"the source of pair 0 is \[\[4\]\]"),
+    ],
+)
+def test_what_is_no_row_of_ids_is_named(pairs: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=f"make_batch: {message}, expected a row of ids"):
+        make_batch(pairs)

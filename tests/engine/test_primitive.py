@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tinygrad_attn as ta
+from tinygrad_attn.ops import linear, recurrent, sequence
 
 
 def leaf(data: Any) -> ta.Tensor:
@@ -159,3 +161,52 @@ def test_gradient_may_be_missing() -> None:
 
 def test_documentation_is_that_of_the_definition() -> None:
     assert square.__doc__ == "x², entry by entry."
+
+
+@pytest.mark.parametrize(
+    ("returned", "what"),
+    [
+        ((np.ones(2),), "1 gradient, expected a tuple of 2"),
+        (np.ones((2, 2)), "a ndarray, expected a tuple of 2"),
+        (None, "a NoneType, expected a tuple of 2"),
+    ],
+)
+def test_a_kernel_that_returns_too_few_gradients(returned: Any, what: str) -> None:
+    own = ta.fused(lambda x, w: x * w, lambda x, w: x * w, lambda g, y, x, w: returned, name="own")
+    x = ta.Tensor(np.ones(2), requires_grad=True)
+    with pytest.raises(ValueError, match=f"own: kernel_vjp returned {what}, one for each input"):
+        own(x, np.ones(2)).sum().backward()
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 3)), ((3,), (2,)), ((4, 2, 3), (4, 2, 3))])
+def test_a_product_of_arrays_that_do_not_fit_names_their_shapes(shapes: Any) -> None:
+    a, b = (ta.Tensor(np.ones(shape)) for shape in shapes)
+    named = re.escape(f"matmul: arrays of shapes {shapes[0]} and {shapes[1]} have no product")
+    with pytest.raises(ValueError, match=named):
+        a @ b
+
+
+class Plain(np.ndarray):
+    """A subclass, whose operators might do anything."""
+
+
+@pytest.mark.parametrize("kind", ["byte order", "subclass"])
+@pytest.mark.parametrize("operation", ["gru_cell", "softmax", "linear", "bidirectional"])
+def test_arrays_that_no_kernel_is_for_are_left_to_the_definition(operation: str, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    shapes = {
+        "gru_cell": [(2, 3), (2, 4), (12, 3), (12, 4), (12,), (12,)],
+        "softmax": [(2, 3)],
+        "linear": [(2, 3), (4, 3), (4,)],
+        "bidirectional": [(2, 5, 3), *[(12, 3), (12, 4), (12,), (12,)] * 2],
+    }[operation]
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    other = [array.astype(">f4") if kind == "byte order" else array.view(Plain) for array in arrays]
+
+    def run(arrays: Any) -> Any:
+        if operation == "bidirectional":
+            return sequence.bidirectional(arrays[0], np.ones((2, 5), bool), *arrays[1:], cell="gru")
+        function = getattr(recurrent if operation == "gru_cell" else ta, operation, None) or linear.linear
+        return function(*arrays)
+
+    np.testing.assert_allclose(np.asarray(run(other)), run(arrays), rtol=1e-5, atol=1e-6)

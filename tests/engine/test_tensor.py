@@ -388,3 +388,66 @@ def test_computed_tensors_are_not_pickled() -> None:
     with pytest.raises(RuntimeError, match="was computed by mul; only leaves can be copied or pickled"):
         pickle.dumps(y)
     assert pickle.loads(pickle.dumps(y.detach())).tolist() == [2.0]
+
+
+# In place
+
+IN_PLACE = {
+    "+=": operator.iadd,
+    "-=": operator.isub,
+    "*=": operator.imul,
+    "/=": operator.itruediv,
+    "**=": operator.ipow,
+}
+
+
+@pytest.mark.parametrize("sign", IN_PLACE)
+@pytest.mark.parametrize("other", [2, np.array([1.0, 2.0]), ta.Tensor([0.5, 2.0])], ids=str)
+def test_a_leaf_with_a_gradient_is_written_to_within_no_grad(sign: str, other: Any) -> None:
+    x = leaf([1.0, 4.0])
+    array, expected = x.data, IN_PLACE[sign](x.data.copy(), getattr(other, "data", other))
+    with ta.no_grad():
+        y = IN_PLACE[sign](x, other)
+    assert y is x and x.data is array and x.requires_grad
+    np.testing.assert_array_equal(x.data, expected)
+
+
+@pytest.mark.parametrize("sign", IN_PLACE)
+def test_a_leaf_with_a_gradient_is_not_written_to_while_a_graph_is_recorded(sign: str) -> None:
+    x = leaf([1.0, 4.0])
+    with pytest.raises(RuntimeError, match=r"leaf that requires a gradient: written to within ta.no_grad"):
+        IN_PLACE[sign](x, 2.0)
+    assert x.tolist() == [1.0, 4.0]
+
+
+@pytest.mark.parametrize("sign", IN_PLACE)
+def test_other_tensors_stay_and_the_name_stands_for_a_new_one(sign: str) -> None:
+    for x in (ta.Tensor([1.0, 4.0]), leaf([1.0, 4.0]) * 1):
+        y = IN_PLACE[sign](x, leaf([2.0, 2.0]))
+        assert y is not x and y.requires_grad and x.tolist() == [1.0, 4.0]
+
+
+def test_a_product_in_place() -> None:
+    x = leaf(np.eye(2))
+    with ta.no_grad():
+        x @= np.array([[1.0, 2.0], [3.0, 4.0]])
+    assert x.tolist() == [[1, 2], [3, 4]]
+
+
+def test_what_cannot_be_done_in_place_changes_nothing() -> None:
+    x = leaf(np.ones(2, np.float32))
+    with ta.no_grad():
+        with pytest.raises(ValueError, match=r"has shape \(2,\), and cannot become \(3, 2\) in place"):
+            x += np.ones((3, 2))
+        with pytest.raises(TypeError, match="Cannot cast"):
+            x *= 1j
+    assert x.tolist() == [1, 1]
+
+
+def test_a_graph_that_used_what_was_written_to_in_place_is_stale() -> None:
+    x = leaf([1.0, 4.0])
+    y = (x * x).sum()
+    with ta.no_grad():
+        x -= 1
+    with pytest.raises(RuntimeError, match="was written to after mul had used it"):
+        y.backward()

@@ -237,3 +237,72 @@ def test_parameters_are_pytorchs(kind: str) -> None:
         "bias_ih": (gates * 4,),
         "bias_hh": (gates * 4,),
     }
+
+
+class Own(ta.nn.Cell):
+    """A cell without the usual weights."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        self.sizes = input_size, hidden_size
+        rng = np.random.default_rng(0)
+        self.mixed = ta.nn.Linear(input_size + hidden_size, hidden_size, rng=rng, dtype=np.float64)
+
+    input_size = property(lambda self: self.sizes[0])
+    hidden_size = property(lambda self: self.sizes[1])
+
+    def zero_state(self, batch: int) -> Any:
+        return ta.Tensor(np.zeros((batch, self.hidden_size)))
+
+    def forward(self, x: Any, state: Any = None) -> Any:
+        return ta.tanh(
+            self.mixed(ta.concatenate([x, self.zero_state(len(x)) if state is None else state], -1))
+        )
+
+
+class Bare(ta.nn.Module):
+    """The same, but for what tells an encoder of it."""
+
+    def __init__(self, cell: Own) -> None:
+        self.cell = cell
+
+    def forward(self, x: Any, state: Any = None) -> Any:
+        return self.cell(x, state)
+
+
+def _with(encoder: Any, decoder: Any) -> Any:
+    model = ta.nn.Seq2Seq(9, 9, 3, 4, rng=np.random.default_rng(0), dtype=np.float64)
+    if encoder is not None:
+        model.encoder.forward_cell, model.encoder.backward_cell = encoder, encoder
+    if decoder is not None:
+        model.decoder.cell = decoder
+    return model
+
+
+@pytest.mark.parametrize("place", ["encoder", "decoder", "decoder, bare"])
+def test_cells_of_ones_own_in_a_model(place: str) -> None:
+    encoder, decoder = (Own(3, 4), None) if place == "encoder" else (None, Own(11, 4))
+    model = _with(encoder, Bare(Own(11, 4)) if "bare" in place else decoder)
+    batch = ta.data.make_batch([([4, 5, 6], [7]), ([4], [8, 5])])
+    assert ta.gradcheck(lambda model: model.loss(batch), [model], entries=3)
+    found = model.beam_search(batch.source, max_length=4, beam_size=2)
+    with ta.explicit():
+        same = model.beam_search(batch.source, max_length=4, beam_size=2)
+    assert found.tokens.tolist() == same.tokens.tolist()
+    assert model.greedy(batch.source, max_length=4).tokens.shape[0] == 2
+
+
+def test_an_encoder_needs_cells() -> None:
+    model = _with(None, None)
+    model.encoder.backward_cell = Bare(Own(3, 4))
+    with pytest.raises(TypeError, match=r"backward_cell is a Bare, expected a ta\.nn\.Cell"):
+        model.encode(np.array([[4, 5]]))
+
+
+@pytest.mark.parametrize("name", ["lstm", "rnn"])
+def test_which_gru_is_asked_of_a_gru_alone(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"reset_after=False needs the cell 'gru'; '{name}' has no reset gate"
+    ):
+        ta.nn.Seq2Seq(9, 9, cell=name, reset_after=False)
+    with pytest.raises(ValueError, match="has no reset gate"):
+        ta.nn.BidirectionalEncoder(3, 4, name, reset_after=False)

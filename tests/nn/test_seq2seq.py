@@ -427,10 +427,33 @@ def _one_reset_before(model: Seq2Seq) -> None:
     model.encoder.backward_cell.reset_after = False
 
 
+class _Model(Seq2Seq):
+    def forward(self, source: Any, lengths: Any, target_in: Any) -> Any:
+        output = super().forward(source, lengths, target_in)
+        return output._replace(logits=output.logits * 2.0)
+
+
+def _another_model(model: Seq2Seq) -> None:
+    model.__class__ = _Model
+
+
+def _forward_replaced(model: Seq2Seq) -> None:
+    usual = model.forward
+    model.forward = lambda *given: usual(*given)._replace(logits=usual(*given).logits * 2.0)
+
+
+def _step_replaced(model: Seq2Seq) -> None:
+    decoder, usual = model.decoder, model.decoder.step
+    decoder.step = lambda *given: usual(*given)._replace(logits=usual(*given).logits * 2.0)
+
+
 @pytest.mark.parametrize(
     ("change", "cell"),
     [
         (_encoder_cell_of_a_subclass, "gru"),
+        (_another_model, "gru"),
+        (_forward_replaced, "lstm"),
+        (_step_replaced, "gru"),
         (_another_decoder, "lstm"),
         (_score_replaced, "gru"),
         (_decoder_cell_replaced, "gru"),
@@ -471,3 +494,26 @@ def test_encoder_cells_of_ones_own_are_held_past_the_end_of_a_sentence() -> None
     own = model.encode(batch.source, batch.lengths)
     for mine, usual in zip(own[:3], plain[:3], strict=True):
         np.testing.assert_allclose(mine.data, usual.data, rtol=1e-13)
+
+
+@pytest.mark.parametrize("change", [_another_model, _forward_replaced, _step_replaced])
+def test_the_loss_is_that_of_the_logits_that_a_call_gives(change: Any) -> None:
+    model, batch = make(), make_batch([3, 1, 2], [2, 3, 1])
+    change(model)
+    logits = model(batch.source, batch.lengths, batch.target_in).logits
+    expected = ta.cross_entropy(logits, batch.target_out, ignore_index=PAD).item()
+    assert model.loss(batch).item() == pytest.approx(expected, rel=1e-12)
+    with ta.explicit():
+        assert model.loss(batch).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_what_is_no_batch_is_named() -> None:
+    model = make()
+    with pytest.raises(TypeError, match=r"Seq2Seq: loss takes a batch with source.*got a tuple$"):
+        model.loss((np.array([[4]]), np.array([[4]])))
+    ragged = [[4, 5], [4]]
+    for call in (model.encode, model.greedy, model.beam_search, lambda ids: model(ids, None, [[1]])):
+        with pytest.raises(ValueError, match="Seq2Seq: source has rows of different lengths"):
+            call(ragged)
+    with pytest.raises(ValueError, match="Seq2Seq: target_in has rows of different lengths"):
+        model([[4], [5]], None, ragged)

@@ -4,6 +4,7 @@ import gc
 import json
 import select
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,7 +14,7 @@ import pytest
 
 import tinygrad_attn.files
 from tests.train.small import small_model, small_task, small_training, what_remains
-from tinygrad_attn.data import Batch, Pairs, Task
+from tinygrad_attn.data import Batch, Pairs, Split, Task, TextFormat, Vocabulary, make_batch
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.engine import workers as crews
 from tinygrad_attn.engine.helper import POSSIBLE, Helper
@@ -57,18 +58,18 @@ def trained(path: Path, model: ModelConfig, training: TrainingConfig) -> Remains
     return what_remains(path)
 
 
-def interrupt_before(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
+def interrupt_before(monkeypatch: pytest.MonkeyPatch, *steps: int, data: Any = Task) -> None:
     """Ctrl-C comes while the batches of these steps are made, once each."""
     left = set(steps)
-    make = Task.train_batch
+    make: Callable[[Any, int, int], Batch] = data.train_batch
 
-    def train_batch(task: Task, step: int, batch_size: int) -> Batch:
+    def train_batch(task: Any, step: int, batch_size: int) -> Batch:
         if step in left:
             left.remove(step)
             signal.raise_signal(signal.SIGINT)
         return make(task, step, batch_size)
 
-    monkeypatch.setattr(Task, "train_batch", train_batch)
+    monkeypatch.setattr(data, "train_batch", train_batch)
 
 
 @pytest.mark.parametrize(
@@ -430,3 +431,46 @@ def test_training_goes_on_without_standard_error(
         run = tmp_path / "runs" / name
         result = train(small_task(), run, small_model(), small_training(), progress=shown, message=quiet)
         assert result.folder.rows()[-1]["event"] == "test"
+
+
+class Sorting(TextFormat):
+    """A data set of one's own."""
+
+    name, notes = "sorting", ()
+
+    def __init__(self, seed: int = 1) -> None:
+        super().__init__("characters", "characters")
+        self.seed = seed
+        self.source_vocabulary = self.target_vocabulary = Vocabulary(tuple("012345"))
+        words = tuple((first, second) for first in "012345" for second in "012345")
+        both = (self.source_vocabulary, self.target_vocabulary)
+        references = tuple((tuple(sorted(word)),) for word in words)
+        self.development = Split("development", *both, words[:18], references[:18])
+        self.test = Split("test", *both, words[18:], references[18:])
+
+    def train_batch(self, step: int, batch_size: int) -> Batch:
+        rows = np.random.default_rng([self.seed, step]).integers(4, 10, (batch_size, 3))
+        return make_batch([(row, np.sort(row)) for row in rows])
+
+    def describe(self) -> dict[str, object]:
+        return {"kind": "sorting", "seed": (self.seed,)}
+
+
+def test_a_run_on_a_data_set_of_ones_own(tmp_path: Path) -> None:
+    whole, parts, data = tmp_path / "whole", tmp_path / "parts", Sorting()
+    train(data, whole, small_model(), small_training(), message=quiet)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_before(patch, 8, data=Sorting)
+        with pytest.raises(KeyboardInterrupt):
+            train(data, parts, small_model(), small_training(), message=quiet)
+    for call in (load_run, resume):
+        with pytest.raises((CheckpointError, DataError), match="a data set of your own is given as `data`"):
+            call(parts)
+    with pytest.raises(DataError, match=r"the run was on the data .*'seed': \[1\].*, not on .*2"):
+        resume(parts, data=Sorting(2))
+    resume(parts, data=data, message=quiet)
+    weights = [RunFolder(folder).weights() for folder in (whole, parts)]
+    assert all(np.array_equal(array, weights[1][name]) for name, array in weights[0].items())
+    predictor, text = load_run(parts, data)
+    assert text is data
+    assert len(predictor.predict(text.split_source("410"), max_length=5).source) == 3

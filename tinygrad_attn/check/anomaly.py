@@ -82,8 +82,9 @@ def detect_anomaly() -> Iterator[None]:
 
     So does one that makes a NaN out of infinities, and a rule that makes either in the backward pass. The
     error names the operation, its scope, the shapes and ranges of what it was given, and the lines of code
-    that called it. Plain numpy warnings for the same are silenced meanwhile. Costs a look at every value; for
-    the search, not for training.
+    that called it; in the backward pass also where a NaN that no operation made, such as one in a weight,
+    came in. Plain numpy warnings for the same are silenced meanwhile. Costs a look at every value; for the
+    search, not for training.
     """
     with changed_mode(watcher=_Finder()), np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         yield
@@ -95,6 +96,7 @@ class _Finder:
     def __init__(self) -> None:
         # By identity: a WeakKeyDictionary would compare tensors, entry by entry.
         self._sites: dict[int, tuple[weakref.ref[Tensor], Site]] = {}
+        self._came_in: list[str] = []  # where a NaN that no operation in here made was first met
 
     def forward(self, output: Tensor, primitive: Primitive, arrays: Sequence[Any]) -> None:
         """Raises if `output` is the first that is not finite; else notes the line that called."""
@@ -106,6 +108,13 @@ class _Finder:
             message += _described([(f"input {i}", array) for i, array in enumerate(arrays)])
             message += [f"  output: {_range(output.data)}", f"  called at {site or 'an unknown line'}"]
             raise AnomalyError("\n".join(message), primitive.name, "forward", scope, site, None)
+        if not self._came_in and output.data.dtype.kind in "fc" and np.isnan(output.data).any():
+            place = f"of {primitive.name}{_within(_scope_path(thread.mode.scope))}"
+            self._came_in = [
+                f"  NaN had come in with input {i} {place}: {_range(np.asarray(array))}"
+                for i, array in enumerate(arrays)
+                if np.asarray(array).dtype.kind in "fc" and np.isnan(array).any()
+            ]
         if site is not None:
             key, sites = id(output), self._sites
             sites[key] = (weakref.ref(output, lambda _: sites.pop(key, None)), site)
@@ -134,7 +143,7 @@ class _Finder:
         assert output._primitive is not None
         scope, site = _scope_path(output._scope), _calling_line()
         _, made = self._sites.get(id(output), (None, None))
-        message = [f"{what}{_within(scope)}, in the backward pass", *_described(arrays)]
+        message = [f"{what}{_within(scope)}, in the backward pass", *_described(arrays), *self._came_in]
         message += [f"  forward called at {made or 'a line outside detect_anomaly'}"]
         message += [f"  backward called at {site or 'an unknown line'}"]
         raise AnomalyError("\n".join(message), output._primitive.name, "backward", scope, site, made)

@@ -31,6 +31,33 @@ def wrong_rules(outputs: Sequence[Tensor], rng: np.random.Generator) -> list[str
     return list(found)
 
 
+def writing_rules(outputs: Sequence[Tensor], rng: np.random.Generator) -> list[str]:
+    """A sentence for each operation on the way to `outputs` that writes, itself or in its rule, to arrays it
+    is given: its inputs, its value or the upstream gradient, which others read, too."""
+    found: dict[str, None] = {}
+    for node, slot in _uses(outputs):
+        primitive = node._primitive
+        assert primitive is not None
+        inputs: list[Any] = [np.copy(x) if type(x) is np.ndarray else x for x in node._arrays]
+        given = {f"its input number {i}": x for i, x in enumerate(inputs) if isinstance(x, np.ndarray)}
+        before = {what: array.copy() for what, array in given.items()}
+        inputs[slot] = leaf(np.asarray(inputs[slot], dtype=np.float64))
+        inputs[slot].requires_grad = True
+        try:
+            output = primitive(*inputs, **node._static)
+            own = {"its value": output.data, "its upstream gradient": _signed(output.shape, rng)}
+            given |= own
+            before |= {what: array.copy() for what, array in own.items()}
+            grad(output, inputs[slot], given["its upstream gradient"])
+        except Exception:  # what it raises is told by the check itself
+            continue
+        scope = f" in {node._scope.path()}" if node._scope is not None else ""
+        for what, array in given.items():
+            if not np.array_equal(array, before[what], equal_nan=array.dtype.kind in "fc"):
+                found[f"{primitive.name}{scope} writes to {what}, which others may read"] = None
+    return list(found)
+
+
 def _uses(outputs: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
     """The operations with the inputs that a gradient flows to, each kind and shape once, the latest first."""
     seen = set(outputs)

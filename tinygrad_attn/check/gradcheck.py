@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tinygrad_attn.check.blame import wrong_rules
+from tinygrad_attn.check.blame import writing_rules, wrong_rules
 from tinygrad_attn.check.compare import Comparison, Found, Settings
 from tinygrad_attn.check.objective import BackwardError, FirstOrder, Objective, SecondOrder
 from tinygrad_attn.check.problem import Problem
@@ -104,6 +104,7 @@ def _checked(problem: Problem, order: int, settings: Settings) -> GradcheckRepor
             break
     if not all(row.passed for row in found[0].rows):
         found[0].problems += wrong_rules(outputs, settings.rng)
+    found[0].problems += writing_rules(outputs, settings.rng)
     return _together(problem, found, notes)
 
 

@@ -92,6 +92,10 @@ def make_batch(pairs: Sequence[tuple[Ids, Ids]], indices: Ids | None = None) -> 
     """
     if not pairs:
         raise ValueError("make_batch: no pairs, expected at least one")
+    for number, pair in enumerate(pairs):
+        for name, ids in zip(("source", "target"), pair, strict=True):
+            if np.ndim(ids) != 1 or (len(ids) and np.asarray(ids).dtype.kind not in "iu"):
+                raise TypeError(f"make_batch: the {name} of pair {number} is {ids!r}, expected a row of ids")
     source, lengths = pad([source for source, _ in pairs])
     if not lengths.all():
         raise ValueError(

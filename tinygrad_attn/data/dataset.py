@@ -125,7 +125,10 @@ def text_format(description: Mapping[str, Any]) -> TextFormat:
 def _kind(description: Mapping[str, Any]) -> str:
     kind = description.get("kind") if isinstance(description, Mapping) else None
     if kind not in ("task", "pairs"):
-        raise DataError(f"data set description: kind {kind!r}, expected 'task' or 'pairs'")
+        raise DataError(
+            f"data set description: kind {kind!r}, expected 'task' or 'pairs'; a data set of your own is "
+            "given as `data`, from Python"
+        )
     _check_fields(description, _TASK_FIELDS if kind == "task" else _PAIRS_FIELDS, "data set description")
     return str(kind)
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinygrad_attn.engine.modes import thread
+
 if TYPE_CHECKING:
     from tinygrad_attn.engine.tensor import Tensor
 
@@ -93,6 +95,24 @@ class Operators:
 
     def __add__(self, other: Any) -> Tensor:
         return rules.add(self, other)
+
+    def __iadd__(self, other: Any) -> Any:
+        return _in_place(self, rules.add, np.add, other)
+
+    def __isub__(self, other: Any) -> Any:
+        return _in_place(self, rules.sub, np.subtract, other)
+
+    def __imul__(self, other: Any) -> Any:
+        return _in_place(self, rules.mul, np.multiply, other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return _in_place(self, rules.div, np.true_divide, other)
+
+    def __ipow__(self, other: Any) -> Any:
+        return _in_place(self, rules.pow, np.power, other)
+
+    def __imatmul__(self, other: Any) -> Any:
+        return _in_place(self, rules.matmul, np.matmul, other)
 
     def __radd__(self, other: Any) -> Tensor:
         return rules.add(other, self)
@@ -178,6 +198,28 @@ class Operators:
 def value_of(x: Any) -> Any:
     """The array of a tensor; anything else as it is."""
     return x.data if isinstance(x, Operators) else x
+
+
+def _in_place(tensor: Any, rule: Callable[..., Tensor], ufunc: np.ufunc, other: Any) -> Any:
+    """What `tensor += other` and the like leave under the tensor's name.
+
+    A leaf that requires a gradient is written to, within `no_grad` alone, as in PyTorch; other tensors stay
+    as they are, and the name stands for a new one.
+    """
+    if not tensor._tracked or not tensor.is_leaf:
+        return rule(tensor, other)
+    if thread.mode.recording:
+        raise RuntimeError(
+            f"{tensor._label()} is a leaf that requires a gradient: written to within ta.no_grad() alone"
+        )
+    value = ufunc(tensor.data, value_of(other))
+    if value.shape != tensor.data.shape:
+        raise ValueError(
+            f"{tensor._label()} has shape {tensor.data.shape}, and cannot become {value.shape} in place"
+        )
+    np.copyto(tensor.data, value, casting="same_kind")
+    tensor.note_written()
+    return tensor
 
 
 def _compare(ufunc: np.ufunc, a: Any, b: Any) -> Any:

@@ -81,7 +81,7 @@ class Primitive:
             # Without a dict where there are no settings: that is quicker.
             value = self.forward(*arrays, **static) if static else self.forward(*arrays)
         except (ValueError, TypeError, IndexError) as error:
-            named = _named(error, self.name)
+            named = _named(error, self.name, arrays)
             if named is error:
                 raise
             raise named from error
@@ -128,7 +128,7 @@ class Fused(Primitive):
         try:
             value, saved = self.run(arrays, static)
         except (ValueError, TypeError, IndexError) as error:
-            named = _named(error, self.name)
+            named = _named(error, self.name, arrays)
             if named is error:
                 raise
             raise named from error
@@ -149,6 +149,8 @@ class Fused(Primitive):
         if self._takes_needs:
             extra["needs"] = [slot in wanted for slot in range(len(node._inputs))]
         gradients = self.kernel_vjp(g, node.data, *node._arrays, **extra, **node._static)
+        if not isinstance(gradients, (tuple, list)) or len(gradients) < len(node._inputs):
+            raise ValueError(f"{self.name}: {_too_few(gradients, len(node._inputs))}")
         return [gradients[slot] for slot in wanted]
 
 
@@ -202,19 +204,21 @@ def _no_rule(name: str, slot: int) -> Callable[..., Any]:
 
 
 def suits_kernel(arrays: Sequence[Any]) -> bool:
-    """Whether the floating arrays among the inputs share one precision and none is complex."""
+    """Whether the floating arrays among the inputs are plain ones of one precision, and none is complex."""
     precision = None
     for array in arrays:
         if type(array) is _ndarray:
             dtype = array.dtype
             if dtype.kind == "f":
                 if precision is None:
+                    if not dtype.isnative:
+                        return False
                     precision = dtype
                 elif dtype is not precision and dtype != precision:
                     return False
             elif dtype.kind == "c":
                 return False
-        elif isinstance(array, (complex, np.complexfloating)):
+        elif isinstance(array, (complex, np.complexfloating, _ndarray)):  # matrices, memory maps and the like
             return False
     return precision is not None
 
@@ -254,12 +258,16 @@ def _record(
     return output
 
 
-def _named(error: Exception, name: str) -> Exception:
-    """A plain error of numpy's with the operation's name in front; other errors as they are."""
+def _named(error: Exception, name: str, arrays: Sequence[Any]) -> Exception:
+    """A plain error of numpy's with the operation's name in front, and the shapes where they do not fit a
+    product; other errors as they are."""
     message = str(error)
-    if type(error) not in (ValueError, TypeError, IndexError) or message.startswith(name):
+    if type(error) not in (ValueError, TypeError, IndexError):
         return error
-    return type(error)(f"{name}: {message}")
+    if "core dimension" in message:  # of which numpy does not say what they belong to
+        shapes = " and ".join(str(np.shape(array)) for array in arrays)
+        return ValueError(f"{name}: arrays of shapes {shapes} have no product: {message}")
+    return error if message.startswith(name) else type(error)(f"{name}: {message}")
 
 
 def _too_many(primitive: Primitive, count: int) -> str:
@@ -267,6 +275,13 @@ def _too_many(primitive: Primitive, count: int) -> str:
         f"{primitive.name} takes {primitive._most} input{'s' * (primitive._most != 1)}, one for each of its "
         f"gradient rules (None where there is no gradient); got {count}"
     )
+
+
+def _too_few(gradients: Any, expected: int) -> str:
+    found = f"a {type(gradients).__name__}"
+    if isinstance(gradients, (tuple, list)):
+        found = f"{len(gradients)} gradient{'s' * (len(gradients) != 1)}"
+    return f"kernel_vjp returned {found}, expected a tuple of {expected}, one for each input"
 
 
 def _as_array(primitive: Primitive, value: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ from tinygrad_attn.nn.attention import (
     GeneralAttention,
     ScaledDotAttention,
 )
-from tinygrad_attn.nn.cells import GRUCell, LSTMCell, RNNCell
+from tinygrad_attn.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
 from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, DecoderStep, Memory
 from tinygrad_attn.nn.encoder import BidirectionalEncoder, Encoding
 from tinygrad_attn.nn.layers import Dropout, Embedding, Linear
@@ -28,6 +28,7 @@ __all__ = [
     "AttentionDecoder",
     "BahdanauAttention",
     "BidirectionalEncoder",
+    "Cell",
     "ConcatAttention",
     "Decoded",
     "DecoderState",

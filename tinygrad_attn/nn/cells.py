@@ -20,7 +20,13 @@ State = Any  # a Tensor (B, H), or for an LSTM the pair (h, c)
 
 
 class Cell(Module):
-    """What the cells share."""
+    """What the cells share: a base for one's own, too.
+
+    A subclass has the number of `gates`, and so the weights, and `forward(x, state)`, which takes x (B,
+    input) and the state, None for zeros, to the new state (B, hidden). In place of the weights it may have
+    others, with an `__init__`, `input_size`, `hidden_size` and `zero_state(batch)` of its own. Encoders and
+    decoders take such a cell as their attribute and run it step by step.
+    """
 
     gates: ClassVar[int]
 
@@ -191,9 +197,11 @@ def make_cell(
     dtype: Any = np.float32,
     rng: np.random.Generator | None = None,
 ) -> Cell:
-    """The cell called `name`, one of `CELLS`. Raises ValueError for another name."""
+    """The cell called `name`, one of `CELLS`. Raises ValueError for another name, or another's option."""
     if name not in CELLS:
         raise ValueError(f"cell: '{name}' is not one of {', '.join(CELLS)}")
     if name == "gru":
         return GRUCell(input_size, hidden_size, reset_after, dtype=dtype, rng=rng)
+    if not reset_after:
+        raise ValueError(f"reset_after=False needs the cell 'gru'; '{name}' has no reset gate")
     return (LSTMCell if name == "lstm" else RNNCell)(input_size, hidden_size, dtype=dtype, rng=rng)

@@ -39,6 +39,19 @@ def check_lengths(what: str, lengths: Any, batch: int, steps: int) -> np.ndarray
     return found.astype(np.intp)
 
 
+def check_ids(what: str, name: str, ids: Any) -> np.ndarray:
+    """The ids as an array. Raises ValueError unless they have the axes (batch, steps)."""
+    try:
+        array = np.asarray(ids.data if isinstance(ids, Tensor) else ids)
+    except ValueError:
+        raise ValueError(
+            f"{what}: {name} has rows of different lengths, expected (batch, steps), with PAD beyond each end"
+        ) from None
+    if array.ndim != 2:
+        raise ValueError(f"{what}: {name} has shape {array.shape}, expected (batch, steps)")
+    return array
+
+
 def numbers(x: Any, like: Tensor | None = None) -> Any:
     """`x` as operations on floats take it: a tensor or array, integers (and lists) in the dtype of `like`.
 

@@ -210,7 +210,7 @@ class AttentionDecoder(Module):
         embedded = self._checked(embedded, len(encoding.annotations), 3)
         memory = self.memory(encoding)
         initial = state = self.initial_state(encoding)
-        if type(self).step is not AttentionDecoder.step or "step" in vars(self):
+        if self._has_own(AttentionDecoder, "step"):
             return self._stepped(embedded, memory, initial)
         embedded = self.dropout(embedded)
         taken = []

@@ -62,8 +62,12 @@ class BidirectionalEncoder(Module):
         Raises:
             ValueError: if the shapes do not fit, T is 0, or a length is not from 1 to T.
         """
-        title, size = self._title(), self.forward_cell.weight_ih.shape[1]
-        x = numbers(x, self.forward_cell.weight_ih)
+        title = self._title()
+        for name, cell in (("forward_cell", self.forward_cell), ("backward_cell", self.backward_cell)):
+            if not isinstance(cell, Cell):
+                raise TypeError(f"{title}: {name} is a {type(cell).__name__}, expected a ta.nn.Cell")
+        size = self.forward_cell.input_size
+        x = numbers(x, getattr(self.forward_cell, "weight_ih", None))
         if x.ndim != 3 or not x.shape[1]:
             raise ValueError(
                 f"{title}: input has shape {x.shape}, expected (batch, steps, {size}) with at least one step"

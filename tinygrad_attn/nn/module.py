@@ -159,6 +159,10 @@ class Module:
         do."""
         return type(self) in kinds and not self._altered
 
+    def _has_own(self, kind: type[Module], method: str) -> bool:
+        """Whether a method is another than that of `kind`, which this module is one of."""
+        return method in vars(self) or getattr(type(self), method) is not getattr(kind, method)
+
     def _title(self) -> str:
         """How error messages call this module: its class, and its name if it is part of another."""
         return type(self).__name__ if self._label is None else f"{type(self).__name__} '{self._label}'"

@@ -11,7 +11,7 @@ import numpy as np
 from tinygrad_attn.engine import no_grad
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.nn.beam import Beams
-from tinygrad_attn.nn.checks import check_sizes
+from tinygrad_attn.nn.checks import check_ids, check_sizes
 from tinygrad_attn.nn.sharing import shared_search
 from tinygrad_attn.nn.stepping import Steps, rows_of_memory, rows_of_state, stepping
 from tinygrad_attn.tokens import BOS, EOS, PAD
@@ -120,7 +120,7 @@ def _shared(
     decode: Callable[..., Decoded],
 ) -> Decoded:
     """`decode` in evaluation mode; where there are workers, each takes a part of the sentences."""
-    source = np.asarray(value_of(source))
+    source = check_ids(model._title(), "source", source)
     lengths = None if lengths is None else np.asarray(value_of(lengths))
     with _evaluating(model):
         found = shared_search(model, search, source, lengths, settings, LEAST_SENTENCES)

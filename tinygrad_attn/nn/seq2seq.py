@@ -10,7 +10,7 @@ import numpy as np
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.attention import make_attention
-from tinygrad_attn.nn.checks import check_sizes
+from tinygrad_attn.nn.checks import check_ids, check_sizes
 from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, DecoderStep
 from tinygrad_attn.nn.encoder import BidirectionalEncoder, Encoding
 from tinygrad_attn.nn.layers import Dropout, Embedding
@@ -163,9 +163,7 @@ class Seq2Seq(Module):
 
     def encode(self, source: Any, lengths: Any = None) -> Encoding:
         """The source (B, T) read by the encoder; lengths (B,), or None to count what is not PAD."""
-        source = np.asarray(source.data if isinstance(source, Tensor) else source)
-        if source.ndim != 2:
-            raise ValueError(f"{self._title()}: source has shape {source.shape}, expected (batch, steps)")
+        source = check_ids(self._title(), "source", source)
         if lengths is None:
             lengths = np.count_nonzero(source != PAD, axis=1)
         encoding: Encoding = self.encoder(self.dropout(self.source_embedding(source)), lengths)
@@ -190,25 +188,33 @@ class Seq2Seq(Module):
         """The mean cross-entropy, in nats, over the target tokens of the batch that are not PAD.
 
         It takes the quickest way there; for gradients on α, e, s and h, call the model and `cross_entropy`.
-        Within `train.workers`, processes share a large batch.
+        Within `train.workers`, processes share a large batch. A subclass with a `forward` of its own has its
+        logits from there.
+
+        Raises:
+            TypeError: for something else than a batch.
+            ValueError, IndexError: as `forward`, and if no target counts.
         """
+        if not hasattr(batch, "target_out"):
+            raise TypeError(
+                f"{self._title()}: loss takes a batch with source, lengths, target_in and target_out, as "
+                f"ta.data.make_batch makes them, got a {type(batch).__name__}"
+            )
         shared = shared_loss(self, batch)
         if shared is not None:
             shared.name = "loss"
             return shared
-        encoding = self.encode(batch.source, batch.lengths)
-        logits = self.decoder.logits(self._embedded_target(batch.target_in), encoding)
+        if self._has_own(Seq2Seq, "forward"):
+            logits = self(batch.source, batch.lengths, batch.target_in).logits
+        else:
+            encoding = self.encode(batch.source, batch.lengths)
+            logits = self.decoder.logits(self._embedded_target(batch.target_in), encoding)
         loss = cross_entropy(logits, batch.target_out, ignore_index=PAD)
         loss.name = "loss"
         return loss
 
     def _embedded_target(self, target_in: Any) -> Tensor:
-        target_in = np.asarray(target_in.data if isinstance(target_in, Tensor) else target_in)
-        if target_in.ndim != 2:
-            raise ValueError(
-                f"{self._title()}: target_in has shape {target_in.shape}, expected (batch, steps)"
-            )
-        embedded: Tensor = self.target_embedding(target_in)
+        embedded: Tensor = self.target_embedding(check_ids(self._title(), "target_in", target_in))
         return embedded
 
     def greedy(self, source: Any, lengths: Any = None, max_length: int = 100) -> Decoded:

@@ -22,6 +22,7 @@ from tinygrad_attn.nn.attention import (
     ScaledDotAttention,
 )
 from tinygrad_attn.nn.beam import Going
+from tinygrad_attn.nn.cells import Cell
 from tinygrad_attn.nn.copies import describe
 from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, Memory
 from tinygrad_attn.ops import softmax
@@ -62,6 +63,7 @@ def stepping(model: Seq2Seq) -> Callable[[Memory, DecoderState], Steps]:
         and type(decoder.attention) is AdditiveAttention
         and decoder.query == "previous"
         and decoder.deep is None
+        and isinstance(decoder.cell, Cell)
         and _fits(decoder, embedding)
         and not thread.mode.explicit
         and thread.mode.watcher is None

@@ -20,8 +20,8 @@ from tinygrad_attn.ops.curves import constant
 from tinygrad_attn.ops.spaces import bytes_of
 from tinygrad_attn.ops.steps import GateGradients, Gates, Products, Step, Times
 
-STEP_BACK = 12
-"""About how many calls a step backward makes."""
+BACK_PER_GATE = 5
+"""About how many calls a step backward makes for each gate."""
 
 
 class Buffers:
@@ -110,7 +110,7 @@ class Gradients:
         self._weights = np.empty_like(buffers.weights) if step.inner else buffers.weights
         self._calls: list[Calls] | None = None  # not made before a gradient is asked for
         arrays = bytes_of(everything, gates, *self.carried, *self.arriving, *self._scratch, self._ones)
-        self.nbytes = arrays + count * STEP_BACK * BYTES
+        self.nbytes = arrays + count * step.gates * BACK_PER_GATE * BYTES
 
     def _prepared(self) -> list[Calls]:
         """What each step calls."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,13 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
 
     Raises:
         NonFiniteError: if a gradient holds NaN or infinity; nothing is scaled then.
+        ValueError: if `max_norm` is negative, or `parameters` is a generator that has none left.
     """
     if not max_norm >= 0:
         raise ValueError(f"max_norm is {max_norm}, expected a number of at least 0")
     named = all_named("clip_grad_norm", parameters)
+    if not named and isinstance(parameters, Iterator):
+        raise ValueError("clip_grad_norm: a generator gives its parameters only once, and these are used up")
     unique = {id(parameter): parameter for _, parameter in named if parameter.grad is not None}.values()
     gradients = [np.asarray(parameter.grad) for parameter in unique]
     with np.errstate(over="ignore", invalid="ignore"):

@@ -33,7 +33,7 @@ class Optimizer(ABC):
     _slots: tuple[str, ...] = ()
 
     def __init__(self, parameters: Parameters, lr: float) -> None:
-        self.lr = _checked("lr", lr, 0)
+        self.lr = lr
         title = type(self).__name__
         named = labelled(all_named(title, parameters))
         if not named:
@@ -52,6 +52,15 @@ class Optimizer(ABC):
         if not any(parameter.requires_grad for _, parameter in named):
             raise ValueError(f"{title}: none of the {len(named)} parameters requires a gradient")
         self._groups = [Group(members, dtype, len(self._slots)) for dtype, members in by_dtype.items()]
+
+    @property
+    def lr(self) -> float:
+        """The learning rate; setting it raises as the constructor does."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self._lr = _checked("lr", value, 0)
 
     def step(self) -> None:
         """Updates every parameter that has a gradient.
@@ -118,7 +127,7 @@ class Optimizer(ABC):
                     f"{title}: {key} has dtype {array.dtype}, expected {np.asarray(value).dtype}"
                 )
             found[key] = array.astype(np.asarray(value).dtype)
-        self.lr = _checked("lr", float(found["lr"]), 0)
+        self.lr = float(found["lr"])
         for group in self._groups:
             for i, name in enumerate(group.names):
                 group.steps[i] = int(found[f"steps/{name}"])
@@ -160,6 +169,10 @@ class Adam(Optimizer):
         self.betas = (_checked("betas", betas[0], 0, 1), _checked("betas", betas[1], 0, 1))
         self.eps = _checked("eps", eps, 0, above=True)
         super().__init__(parameters, lr)
+        for group in self._groups:
+            dtype = group.flat.dtype
+            if not dtype.type(self.eps):  # where squares of gradients vanish, too, 0 / 0 would follow
+                raise ValueError(f"Adam: eps {self.eps} is zero in {dtype}; give a larger one, such as 1e-4")
 
     def _update(
         self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
@@ -214,6 +227,8 @@ class Adadelta(Optimizer):
 def _checked(
     name: str, value: float, low: float, below: float | None = None, *, above: bool = False
 ) -> float:
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} is {value!r}, expected a number")
     if not (
         math.isfinite(value) and (value > low if above else value >= low) and (below is None or value < below)
     ):

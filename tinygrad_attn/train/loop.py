@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.data import Dataset, Task, from_description
-from tinygrad_attn.errors import CheckpointError
+from tinygrad_attn.errors import CheckpointError, DataError
 from tinygrad_attn.nn import Seq2Seq
 from tinygrad_attn.train.config import ModelConfig, TrainingConfig, default_settings
 from tinygrad_attn.train.evaluation import Evaluation, evaluate, first_sequences
@@ -81,18 +82,29 @@ def train(
         return run.to_the_end(progress)
 
 
-def resume(out: str | os.PathLike[str], *, progress: bool | None = None, message: Message = print) -> Result:
+def resume(
+    out: str | os.PathLike[str],
+    *,
+    data: Dataset | None = None,
+    progress: bool | None = None,
+    message: Message = print,
+) -> Result:
     """Go on with the run in the folder `out` from its last checkpoint, bit for bit as if never interrupted.
 
-    A run that has ended is not trained further; its result comes back.
+    A run that has ended is not trained further; its result comes back. Its data set is made again from what
+    the run's config.json says of it; one of your own is to be given as `data`.
 
     Raises:
         CheckpointError: if there is no run, no checkpoint of it is whole, or another process trains it.
-        DataError: if a file of its data is gone or has changed.
+        DataError: if a file of its data is gone or has changed, or `data` describes itself in another way.
     """
     folder = RunFolder(out)
     config = folder.config()
-    run = _Run(folder, config, from_description(config.data), message)
+    if data is None:
+        data = from_description(config.data)
+    elif json.loads(json.dumps(data.describe())) != config.data:
+        raise DataError(f"{folder.path}: the run was on the data {config.data}, not on {data.describe()}")
+    run = _Run(folder, config, data, message)
     with folder.held():
         run.restore()
         return run.to_the_end(progress)

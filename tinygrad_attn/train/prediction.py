@@ -66,8 +66,10 @@ class Predictor:
         )
 
 
-def load_run(path: str | os.PathLike[str]) -> tuple[Predictor, TextFormat]:
+def load_run(path: str | os.PathLike[str], data: TextFormat | None = None) -> tuple[Predictor, TextFormat]:
     """The trained model of a run folder, and how its text is split and joined; needs none of the run's data.
+
+    A run on a data set of your own needs that, or another `TextFormat`, as `data`.
 
     Raises CheckpointError if there is no run, it has no weights yet, or a file of it is damaged.
     """
@@ -86,7 +88,7 @@ def load_run(path: str | os.PathLike[str]) -> tuple[Predictor, TextFormat]:
         ) from None
     model.eval()
     try:
-        return Predictor(model, source, target), text_format(config.data)
+        return Predictor(model, source, target), text_format(config.data) if data is None else data
     except DataError as error:
         raise CheckpointError(f"{folder.path / 'config.json'}: {error}") from None
 
