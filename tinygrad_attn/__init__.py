@@ -37,12 +37,13 @@ __all__ = [
     "no_grad",
     "optim",
     "scope",
+    "train",
     "viz",
     *_operations,
 ]
 
 if TYPE_CHECKING:
-    from tinygrad_attn import data, viz
+    from tinygrad_attn import data, train, viz
     from tinygrad_attn.check import (
         AnomalyError,
         GradcheckError,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     )
 else:
     _LATER = {
-        **dict.fromkeys(("data", "viz")),
+        **dict.fromkeys(("data", "train", "viz")),
         **dict.fromkeys(("AnomalyError", "GradcheckError", "GradcheckReport", "detect_anomaly"), "check"),
         **dict.fromkeys(("gradcheck", "hvp", "jacobian", "jvp"), "check"),
     }

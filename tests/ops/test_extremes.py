@@ -214,3 +214,26 @@ def test_square_root_at_zero_says_so() -> None:
     with pytest.warns(RuntimeWarning, match="divide by zero"):
         assert gradient(ta.sqrt, [0.0])[1] == [INF]
     assert np.isfinite(gradient(lambda x: ta.sqrt((x**2).sum() + 1e-12), [0.0, 0])[1]).all()
+
+
+def test_bounds_of_clip() -> None:
+    x = ta.Tensor([-1.0, 0.0, 0.5, 1.0, 2.0, NAN, INF], requires_grad=True)
+    y = ta.clip(x, 0, 1)
+    y.backward(np.ones(7))
+    assert y.tolist()[:5] == [0, 0, 0.5, 1, 1] and np.isnan(y.data[5]) and y.data[6] == 1
+    assert gradient_of(x) == [0, 1, 1, 1, 0, 1, 0]
+    assert ta.clip(ta.Tensor([1, 5]), high=3).tolist() == [1, 3]
+    assert ta.clip(ta.Tensor([1, 5]), high=3).dtype == np.array([1]).dtype
+    with pytest.raises(
+        ValueError, match=r"clip: low of shape \(3,\) does not broadcast to x of shape \(7,\)"
+    ):
+        ta.clip(x, np.zeros(3))
+    bound = ta.Tensor(1.0, requires_grad=True)
+    with pytest.raises(RuntimeError, match="clip has no gradient rule for its input number 2"):
+        ta.clip(ta.Tensor([0.5]), None, bound).sum().backward()
+
+
+def gradient_of(x: ta.Tensor) -> list[float]:
+    assert x.grad is not None
+    found: list[float] = x.grad.tolist()
+    return found

@@ -104,6 +104,10 @@ SHAPES: dict[str, Callable[[Any, Any], Any]] = {
     "where of numbers": lambda m, x: m.where(x > 0, x, np.float64(1)),
     "maximum": lambda m, x: m.maximum(x, 0.0),
     "minimum": lambda m, x: m.minimum(0.5, x),
+    "clip": lambda m, x: m.clip(x, -0.5, 0.5),
+    "clip on one side": lambda m, x: m.clip(x, None, 0.5),
+    "sin": lambda m, x: m.sin(x),
+    "cos": lambda m, x: m.cos(x),
 }
 
 

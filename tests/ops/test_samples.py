@@ -14,7 +14,7 @@ from tinygrad_attn.check.samples import all_primitives, rules_used, samples
 from tinygrad_attn.engine.backward import walk
 
 SAMPLES = samples()
-WITHOUT_SLOPE = {("where", 0)}  # a condition
+WITHOUT_SLOPE = {("where", 0), ("clip", 1), ("clip", 2)}  # a condition, and bounds
 
 every = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 analytic = pytest.mark.parametrize(

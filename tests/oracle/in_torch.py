@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional
 
 add, sub, mul, div, pow, neg = torch.add, torch.sub, torch.mul, torch.div, torch.pow, torch.neg
-exp, log, sqrt, tanh, sigmoid, relu, abs = (
-    *(torch.exp, torch.log, torch.sqrt, torch.tanh, torch.sigmoid),
+exp, log, sqrt, sin, cos, tanh, sigmoid, relu, abs = (
+    *(torch.exp, torch.log, torch.sqrt, torch.sin, torch.cos, torch.tanh, torch.sigmoid),
     *(torch.relu, torch.abs),
 )
 matmul, einsum, swapaxes, reshape = torch.matmul, torch.einsum, torch.swapaxes, torch.reshape
@@ -26,6 +26,11 @@ def maximum(a: Any, b: Any) -> Any:
 
 def minimum(a: Any, b: Any) -> Any:
     return torch.minimum(a, torch.as_tensor(b, dtype=a.dtype))
+
+
+def clip(x: Any, low: Any = None, high: Any = None) -> Any:
+    bounds = (None if bound is None else torch.as_tensor(bound, dtype=x.dtype) for bound in (low, high))
+    return torch.clip(x, *bounds)
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:

@@ -125,6 +125,7 @@ def test_the_operations_of_the_contract_are_compared() -> None:
         (lambda x: ta.sigmoid(x).sum(), lambda x: x.sigmoid().sum(), [-1000.0, -40.0, 0.0, 40.0, 1000.0]),
         (lambda x: ta.tanh(x).sum(), lambda x: x.tanh().sum(), [-1000.0, -50.0, 0.0, 50.0, 1000.0]),
         (lambda x: (x**0).sum(), lambda x: (x**0).sum(), [0.0, 1.0]),
+        (lambda x: ta.clip(x, 0, 1).sum(), lambda x: x.clip(0, 1).sum(), [-1.0, 0.0, 0.5, 1.0, 2.0]),
         (lambda x: (x**2).sum(), lambda x: (x**2).sum(), [0.0, -1.0]),
         (lambda x: ta.pow(2.0, x).sum(), lambda x: (2.0**x).sum(), [0.0, -1.0]),
         (lambda x: ta.softmax(x)[0], lambda x: x.softmax(0)[0], [1000.0, 0.0, -1000.0]),

@@ -98,6 +98,8 @@ def _elementwise() -> Iterator[Sample]:
         ("exp", ops.exp, normal),
         ("log", ops.log, positive),
         ("sqrt", ops.sqrt, positive),
+        ("sin", ops.sin, normal),
+        ("cos", ops.cos, normal),
         ("tanh", ops.tanh, normal),
         ("sigmoid", ops.sigmoid, normal),
         ("relu", ops.relu, spaced),
@@ -123,6 +125,15 @@ def _elementwise() -> Iterator[Sample]:
     yield Sample("pow", "minus one", lambda x: x**-1, (positive(2, 3),))
     yield Sample("pow", "power zero", lambda x: x**0, (spaced(2, 3),))
     yield Sample("pow", "number to a tensor", lambda x: 2.0**x, (normal(2, 3),))
+    yield Sample("clip", "numbers", lambda x: ops.clip(x, -0.5, 0.5), (spaced(2, 3),))
+    yield Sample("clip", "one bound", lambda x: ops.clip(x, None, 0.25), (spaced(2, 3),))
+    yield Sample(
+        "clip",
+        "arrays",
+        lambda x: ops.clip(x, np.zeros(3, np.float32), np.array([[1], [2]], np.float32)),
+        (spaced(2, 3),),
+    )
+    yield Sample("clip", "0-d", lambda x: ops.clip(x, 0.0), (spaced(),))
     choice = np.array([[True, False, True], [False, False, True]])
     yield Sample("where", "same shape", lambda a, b: ops.where(choice, a, b), (normal(2, 3), normal(2, 3)))
     yield Sample("where", "broadcast", lambda a, b: ops.where(choice, a, b), (normal(3), normal(2, 1)))

@@ -10,6 +10,8 @@ from tinygrad_attn.ops.elementwise import (
     abs,
     add,
     astype,
+    clip,
+    cos,
     div,
     exp,
     log,
@@ -20,6 +22,7 @@ from tinygrad_attn.ops.elementwise import (
     pow,
     relu,
     sigmoid,
+    sin,
     sqrt,
     sub,
     tanh,
@@ -46,7 +49,9 @@ __all__ = [
     "abs",
     "add",
     "broadcast_to",
+    "clip",
     "concatenate",
+    "cos",
     "cross_entropy",
     "div",
     "einsum",
@@ -69,6 +74,7 @@ __all__ = [
     "relu",
     "reshape",
     "sigmoid",
+    "sin",
     "softmax",
     "split",
     "sqrt",
@@ -100,6 +106,10 @@ def _numpy_norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fals
     raise TypeError(f"numpy.linalg.norm of a Tensor: ord is {ord!r}, expected None, the root of Σx²")
 
 
+def _numpy_clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Tensor:
+    return clip(x, a_min if min is None else min, a_max if max is None else max)
+
+
 for _name in __all__:
     setattr(_rules, _name, globals()[_name])
 _rules.astype = _astype
@@ -107,6 +117,7 @@ _rules.ufuncs.update(
     {
         np.absolute: abs,
         np.add: add,
+        np.cos: cos,
         np.divide: div,
         np.exp: exp,
         np.log: log,
@@ -116,6 +127,7 @@ _rules.ufuncs.update(
         np.multiply: mul,
         np.negative: neg,
         np.power: pow,
+        np.sin: sin,
         np.sqrt: sqrt,
         np.subtract: sub,
         np.tanh: tanh,
@@ -124,6 +136,7 @@ _rules.ufuncs.update(
 _rules.functions.update(
     {
         np.broadcast_to: broadcast_to,
+        np.clip: _numpy_clip,
         np.concatenate: concatenate,
         np.einsum: einsum,
         np.expand_dims: expand_dims,

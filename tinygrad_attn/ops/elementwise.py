@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine import Primitive
+from tinygrad_attn.engine import Primitive, Tensor
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.ops.curves import sigmoid_of
 
@@ -61,6 +61,17 @@ def _smaller(a: Any, b: Any) -> Any:
     return np.where(np.real(a) <= np.real(b), a, b) if _is_complex(a, b) else np.minimum(a, b)
 
 
+def _within(x: Any, low: Any, high: Any) -> Any:
+    below, above = _beyond(x, low, high)
+    return np.where(below, low if low is not None else 0, np.where(above, high if high is not None else 0, x))
+
+
+def _beyond(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """Where the real part of x is below `low`, and where it is above `high`; nowhere for None."""
+    real = np.real(value_of(x))
+    return False if low is None else real < low, False if high is None else real > high
+
+
 def _absolute(x: Any) -> Any:
     return x * np.sign(np.real(x)) if _is_complex(x) else np.abs(x)
 
@@ -90,6 +101,8 @@ neg = Primitive("neg", np.negative, lambda g, y, x: -g)
 exp = Primitive("exp", np.exp, lambda g, y, x: g * y)
 log = Primitive("log", np.log, lambda g, y, x: g / x)
 sqrt = Primitive("sqrt", np.sqrt, lambda g, y, x: g / (2 * y))
+sin: Primitive = Primitive("sin", np.sin, lambda g, y, x: g * cos(x))
+cos: Primitive = Primitive("cos", np.cos, lambda g, y, x: -g * sin(x))
 # g (1 - y²), multiplied out: numpy is slow where a Python number meets a small array, and this rule is hot.
 tanh = Primitive("tanh", np.tanh, lambda g, y, x: g - g * (y * y))
 sigmoid = Primitive("sigmoid", _sigmoid, lambda g, y, x: _times_complement(g * y, y))
@@ -116,8 +129,25 @@ where: Primitive = Primitive(
     lambda g, y, condition, a, b: where(condition, g, 0),
     lambda g, y, condition, a, b: where(condition, 0, g),
 )
+_clip = Primitive(
+    "clip", _within, lambda g, y, x, low, high: where(np.logical_or(*_beyond(x, low, high)), 0, g), None, None
+)
 astype: Primitive = Primitive(
     "astype",
     lambda x, *, dtype: x.astype(np.result_type(dtype, np.complex64) if x.dtype.kind == "c" else dtype),
     lambda g, y, x, *, dtype: g if g.dtype.kind == "c" else astype(g, dtype=x.dtype),
 )
+
+
+def clip(x: Any, low: Any = None, high: Any = None) -> Tensor:
+    """`x` where it is from `low` to `high`, else the nearer of them; None for no bound.
+
+    The bounds, numbers or arrays that broadcast to the shape of `x`, have no gradient. That of `x` passes
+    within them, bounds included, as in PyTorch. Raises ValueError for bounds of another shape.
+    """
+    shape = np.shape(value_of(x))
+    for name, bound in (("low", np.shape(value_of(low))), ("high", np.shape(value_of(high)))):
+        sizes = zip(bound[::-1], shape[::-1], strict=False)
+        if len(bound) > len(shape) or any(size not in (1, whole) for size, whole in sizes):
+            raise ValueError(f"clip: {name} of shape {bound} does not broadcast to x of shape {shape}")
+    return _clip(x, low, high)
