@@ -296,13 +296,3 @@ def test_an_encoder_needs_cells() -> None:
     model.encoder.backward_cell = Bare(Own(3, 4))
     with pytest.raises(TypeError, match=r"backward_cell is a Bare, expected a ta\.nn\.Cell"):
         model.encode(np.array([[4, 5]]))
-
-
-@pytest.mark.parametrize("name", ["lstm", "rnn"])
-def test_which_gru_is_asked_of_a_gru_alone(name: str) -> None:
-    with pytest.raises(
-        ValueError, match=f"reset_after=False needs the cell 'gru'; '{name}' has no reset gate"
-    ):
-        ta.nn.Seq2Seq(9, 9, cell=name, reset_after=False)
-    with pytest.raises(ValueError, match="has no reset gate"):
-        ta.nn.BidirectionalEncoder(3, 4, name, reset_after=False)

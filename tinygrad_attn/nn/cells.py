@@ -197,11 +197,9 @@ def make_cell(
     dtype: Any = np.float32,
     rng: np.random.Generator | None = None,
 ) -> Cell:
-    """The cell called `name`, one of `CELLS`. Raises ValueError for another name, or another's option."""
+    """The cell called `name`, one of `CELLS`. Raises ValueError for another name."""
     if name not in CELLS:
         raise ValueError(f"cell: '{name}' is not one of {', '.join(CELLS)}")
     if name == "gru":
         return GRUCell(input_size, hidden_size, reset_after, dtype=dtype, rng=rng)
-    if not reset_after:
-        raise ValueError(f"reset_after=False needs the cell 'gru'; '{name}' has no reset gate")
     return (LSTMCell if name == "lstm" else RNNCell)(input_size, hidden_size, dtype=dtype, rng=rng)
