@@ -13,11 +13,10 @@ import json
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from measuring import rounds_asked
+from measuring import rounds_asked, seconds
 
 from tinygrad_attn.bench import SIZES
 from tinygrad_attn.bench.step import training_step
@@ -40,15 +39,6 @@ def beside(count: int) -> Iterator[None]:
         for other in others:
             other.kill()
             other.wait()
-
-
-def seconds(step: Callable[[], float], least: float) -> float:
-    """The mean time of a step, over about `least` seconds."""
-    start, taken = time.perf_counter(), 0
-    while taken < 2 or time.perf_counter() - start < least:
-        step()
-        taken += 1
-    return (time.perf_counter() - start) / taken
 
 
 def ratio(size: str, others: int, rounds: int) -> float:

@@ -12,15 +12,14 @@ import contextlib
 import json
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
-from measuring import rounds_asked
+from measuring import rounds_asked, seconds
 
 from tinygrad_attn.bench import SIZES
 from tinygrad_attn.bench.step import training_step
@@ -83,15 +82,6 @@ def measure(size: str, rounds: int) -> dict[str, Any]:
                 shares["products"].append(some / step)
     medians = {name: round(statistics.median(found), 3) for name, found in shares.items()}
     return {"size": size, "calls": len(kept), **medians}
-
-
-def seconds(what: Callable[[], Any]) -> float:
-    """The mean time that it takes, over a tenth of a second."""
-    start, done = time.perf_counter(), 0
-    while done < 2 or time.perf_counter() - start < 0.1:
-        what()
-        done += 1
-    return (time.perf_counter() - start) / done
 
 
 def main() -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import json
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
-from measuring import rounds_asked
+from measuring import rounds_asked, seconds
 
 import tinygrad_attn as ta
 from tinygrad_attn.bench import SIZES
@@ -128,12 +127,9 @@ def measure(size: str, rounds: int) -> dict[str, list[float]]:
         for number in range(rounds + 1):
             for name, (_, _, count, context) in IDEAS.items():
                 with changed_mode(workers=crew if count == 2 else None), context():
-                    start, taken = time.perf_counter(), 0
-                    while taken < 2 or time.perf_counter() - start < 0.1:
-                        learners[name]()
-                        taken += 1
+                    took = seconds(learners[name])
                     if number:
-                        found[name].append((time.perf_counter() - start) / taken)
+                        found[name].append(took)
     return found
 
 
@@ -142,8 +138,8 @@ def main() -> None:
     table: dict[str, dict[str, float]] = {name: {} for name in IDEAS}
     for size in SIZES:
         found = measure(size, rounds)
-        for name, seconds in found.items():
-            ratios = [mine / base for mine, base in zip(seconds, found["all"], strict=True)]
+        for name, took in found.items():
+            ratios = [mine / base for mine, base in zip(took, found["all"], strict=True)]
             table[name][size] = round(statistics.median(ratios), 3)
         table["all"][f"{size} ms"] = round(statistics.median(found["all"]) * 1e3, 2)
     rows = [{"without": IDEAS[name][0], **figures} for name, figures in table.items()]

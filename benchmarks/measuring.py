@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
+from collections.abc import Callable
+from typing import Any
 
 
 def rounds_asked(description: str | None) -> int:
@@ -16,3 +19,12 @@ def rounds_asked(description: str | None) -> int:
     if any(name in os.environ for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")):
         raise SystemExit("unset OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE: they hold BLAS back")
     return rounds
+
+
+def seconds(what: Callable[[], Any], least: float = 0.1) -> float:
+    """The mean time that it takes, twice or more, over about `least` seconds."""
+    start, done = time.perf_counter(), 0
+    while done < 2 or time.perf_counter() - start < least:
+        what()
+        done += 1
+    return (time.perf_counter() - start) / done

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine.broadcast import identity, sum_to
+from tinygrad_attn.engine.broadcast import identity, reaches, sum_to
 from tinygrad_attn.engine.modes import changed_mode, thread
 from tinygrad_attn.engine.primitive import Fused
 from tinygrad_attn.engine.product import Joined, Product, Sum
@@ -269,12 +269,7 @@ def _value(gradient: Any, join: Joined) -> Any:
 
 def _fitted(node: Tensor, slot: int, gradient: Any, shape: tuple[int, ...]) -> Any:
     """The gradient with broadcasting undone: summed over the axes along which the input was repeated."""
-    extra = len(gradient.shape) - len(shape)
-    if (
-        extra >= 0
-        and type(gradient) is not Product
-        and all(ours in (1, theirs) for ours, theirs in zip(shape, gradient.shape[extra:], strict=True))
-    ):
+    if type(gradient) is not Product and reaches(shape, gradient.shape):
         return sum_to(gradient, shape=shape)
     raise ValueError(
         f"{_made_by(node)}: the rule for input number {slot} returned a gradient of shape {gradient.shape}, "

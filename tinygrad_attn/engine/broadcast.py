@@ -13,6 +13,12 @@ SMALL = 2**13
 """Entries up to which an array is written sooner than numpy makes a view that repeats another."""
 
 
+def reaches(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether an array of this shape can be repeated to be one of the shape `whole`."""
+    extra = len(whole) - len(shape)
+    return extra >= 0 and all(size in (1, full) for size, full in zip(shape, whole[extra:], strict=True))
+
+
 def _sum_to(x: Any, *, shape: tuple[int, ...]) -> Any:
     extra = x.ndim - len(shape)
     repeated = [axis for axis, size in enumerate(shape, extra) if size == 1 != x.shape[axis]]

@@ -97,22 +97,22 @@ class Operators:
         return rules.add(self, other)
 
     def __iadd__(self, other: Any) -> Any:
-        return _in_place(self, rules.add, np.add, other)
+        return _in_place(self, rules.add, other)
 
     def __isub__(self, other: Any) -> Any:
-        return _in_place(self, rules.sub, np.subtract, other)
+        return _in_place(self, rules.sub, other)
 
     def __imul__(self, other: Any) -> Any:
-        return _in_place(self, rules.mul, np.multiply, other)
+        return _in_place(self, rules.mul, other)
 
     def __itruediv__(self, other: Any) -> Any:
-        return _in_place(self, rules.div, np.true_divide, other)
+        return _in_place(self, rules.div, other)
 
     def __ipow__(self, other: Any) -> Any:
-        return _in_place(self, rules.pow, np.power, other)
+        return _in_place(self, rules.pow, other)
 
     def __imatmul__(self, other: Any) -> Any:
-        return _in_place(self, rules.matmul, np.matmul, other)
+        return _in_place(self, rules.matmul, other)
 
     def __radd__(self, other: Any) -> Tensor:
         return rules.add(other, self)
@@ -200,7 +200,7 @@ def value_of(x: Any) -> Any:
     return x.data if isinstance(x, Operators) else x
 
 
-def _in_place(tensor: Any, rule: Callable[..., Tensor], ufunc: np.ufunc, other: Any) -> Any:
+def _in_place(tensor: Any, rule: Callable[..., Any], other: Any) -> Any:
     """What `tensor += other` and the like leave under the tensor's name.
 
     A leaf that requires a gradient is written to, within `no_grad` alone, as in PyTorch; other tensors stay
@@ -212,7 +212,7 @@ def _in_place(tensor: Any, rule: Callable[..., Tensor], ufunc: np.ufunc, other: 
         raise RuntimeError(
             f"{tensor._label()} is a leaf that requires a gradient: written to within ta.no_grad() alone"
         )
-    value = ufunc(tensor.data, value_of(other))
+    value = rule(tensor.data, value_of(other))
     if value.shape != tensor.data.shape:
         raise ValueError(
             f"{tensor._label()} has shape {tensor.data.shape}, and cannot become {value.shape} in place"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.engine.broadcast import reaches
 from tinygrad_attn.engine.tensor import expose, leaf
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
@@ -96,9 +97,7 @@ class Attention(Module):
             mask = as_mask(mask)
             whole = (*query.shape[:-1], keys.shape[1])
             per_query = mask[:, None] if mask.ndim == 2 and len(whole) == 3 else mask
-            if per_query.ndim != len(whole) or any(
-                a not in (1, b) for a, b in zip(per_query.shape, whole, strict=True)
-            ):
+            if per_query.ndim != len(whole) or not reaches(per_query.shape, whole):
                 expected = " or ".join(str(shape) for shape in dict.fromkeys([(whole[0], whole[-1]), whole]))
                 raise ValueError(f"{title}: mask has shape {mask.shape}, expected {expected}")
             mask = None if mask.all() else per_query

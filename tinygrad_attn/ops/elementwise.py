@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Primitive, Tensor
+from tinygrad_attn.engine.broadcast import reaches
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.ops.curves import sigmoid_of
 
@@ -63,7 +64,7 @@ def _smaller(a: Any, b: Any) -> Any:
 
 def _within(x: Any, low: Any, high: Any) -> Any:
     below, above = _beyond(x, low, high)
-    return np.where(below, low if low is not None else 0, np.where(above, high if high is not None else 0, x))
+    return np.where(below, 0 if low is None else low, np.where(above, 0 if high is None else high, x))
 
 
 def _beyond(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
@@ -147,7 +148,6 @@ def clip(x: Any, low: Any = None, high: Any = None) -> Tensor:
     """
     shape = np.shape(value_of(x))
     for name, bound in (("low", np.shape(value_of(low))), ("high", np.shape(value_of(high)))):
-        sizes = zip(bound[::-1], shape[::-1], strict=False)
-        if len(bound) > len(shape) or any(size not in (1, whole) for size, whole in sizes):
+        if not reaches(bound, shape):
             raise ValueError(f"clip: {name} of shape {bound} does not broadcast to x of shape {shape}")
     return _clip(x, low, high)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Primitive, Tensor, fused
+from tinygrad_attn.engine.broadcast import reaches
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.ops.elementwise import exp, where
 from tinygrad_attn.ops.reductions import logsumexp, mean, normalized_axes, sum
@@ -84,7 +85,7 @@ def softmax(x: Any, axis: int = -1, mask: Any = None) -> Tensor:
     if mask is None:
         return _softmax(x, axis=axis)
     mask = as_mask(mask)
-    if np.broadcast_shapes(mask.shape, np.shape(value_of(x))) != np.shape(value_of(x)):
+    if not reaches(mask.shape, np.shape(value_of(x))):
         raise ValueError(
             f"softmax: a mask of shape {mask.shape} does not broadcast to scores of shape "
             f"{np.shape(value_of(x))}"

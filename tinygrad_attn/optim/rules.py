@@ -227,7 +227,7 @@ class Adadelta(Optimizer):
 def _checked(
     name: str, value: float, low: float, below: float | None = None, *, above: bool = False
 ) -> float:
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+    if not hasattr(value, "__float__"):
         raise TypeError(f"{name} is {value!r}, expected a number")
     if not (
         math.isfinite(value) and (value > low if above else value >= low) and (below is None or value < below)
