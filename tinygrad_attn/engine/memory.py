@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 PATIENCE = 1e-3
-"""For how many seconds a process looks whether a message has come before it sleeps: being woken takes a tenth
-of a millisecond."""
+"""For how many seconds a process looks whether a message has come before it sleeps: being woken takes longer
+than many answers."""
 
 _ALIGNMENT = 64
 _HEADER = struct.Struct("!I")
