@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,31 @@ def test_forward_that_returns_several_arrays_is_refused() -> None:
     pair = ta.Primitive("pair", lambda x: (x, x), lambda g, y, x: g)
     with pytest.raises(TypeError, match="pair: the forward function returned a tuple, expected one array"):
         pair(leaf(1.0))
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        (Fraction(1, 2), "Fraction"),
+        (np.array([1, Fraction(1, 2)]), "an array of dtype object"),
+        ([Fraction(1, 2), 1], "an array of dtype object"),
+    ],
+)
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_only_numbers_make_tensors(other: Any, what: str, requires_grad: bool) -> None:
+    """numpy computes with anything that Python can; no gradient goes through that."""
+    x = ta.Tensor([1.0, 2.0], requires_grad=requires_grad)
+    for call in (lambda: ta.maximum(x, other), lambda: ta.where(np.array([True, False]), x, other)):
+        with pytest.raises(TypeError, match=rf": got {what} among its inputs, expected numbers$"):
+            call()
+
+
+def test_a_forward_function_that_does_not_return_numbers() -> None:
+    words = ta.Primitive("words", lambda x: x.astype(str), lambda g, y, x: g)
+    with pytest.raises(
+        TypeError, match=r"^words: the forward function returned an array of dtype <U\d+, exp"
+    ):
+        words(leaf(1.0))
 
 
 def test_errors_name_the_operation_and_keep_their_cause() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine.modes import scope, thread
-from tinygrad_attn.engine.tensor import Tensor, next_number
+from tinygrad_attn.engine.tensor import Tensor, next_number, value_of
 
 _new = Tensor.__new__
 _ndarray = np.ndarray
@@ -234,7 +234,11 @@ def _record(
 ) -> Tensor:
     """The Tensor of a computed value, which remembers how it came about where a gradient may be asked for."""
     output = _new(Tensor)
-    output.data = value if type(value) is _ndarray else _as_array(primitive, value)
+    if type(value) is not _ndarray:
+        value = _as_array(primitive, value)
+    if value.dtype.kind not in "fcbiu":
+        raise TypeError(_not_numbers(primitive, inputs, value.dtype))
+    output.data = value
     output.grad = None
     output.name = None
     output._keeps = False
@@ -268,6 +272,15 @@ def _named(error: Exception, name: str, arrays: Sequence[Any]) -> Exception:
         shapes = " and ".join(str(np.shape(array)) for array in arrays)
         return ValueError(f"{name}: arrays of shapes {shapes} have no product: {message}")
     return error if message.startswith(name) else type(error)(f"{name}: {message}")
+
+
+def _not_numbers(primitive: Primitive, inputs: Sequence[Any], dtype: Any) -> str:
+    """What came in place of numbers: fractions and texts, say, with which numpy computes in its own way."""
+    for x in map(value_of, inputs):
+        if np.asarray(x).dtype.kind not in "fcbiu":
+            came = f"an array of dtype {x.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
+            return f"{primitive.name}: got {came} among its inputs, expected numbers"
+    return f"{primitive.name}: the forward function returned an array of dtype {dtype}, expected numbers"
 
 
 def _too_many(primitive: Primitive, count: int) -> str:
