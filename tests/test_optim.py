@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 import tinygrad_attn as ta
-from tinygrad_attn.optim import SGD, Adadelta, Adam, NonFiniteError, clip_grad_norm
+from tinygrad_attn.optim import SGD, Adadelta, Adam, AdamW, NonFiniteError, clip_grad_norm
 
 RNG = np.random.default_rng
 RULES: dict[str, Any] = {
     "sgd": lambda p, **kw: SGD(p, **({"lr": 0.1} | kw)),
     "momentum": lambda p, **kw: SGD(p, **({"lr": 0.1, "momentum": 0.9} | kw)),
     "adam": lambda p, **kw: Adam(p, **({"lr": 0.1} | kw)),
+    "adamw": lambda p, **kw: AdamW(p, **({"lr": 0.1, "weight_decay": 0.05} | kw)),
     "adadelta": lambda p, **kw: Adadelta(p, **kw),
 }
 every = pytest.mark.parametrize("rule", RULES)
@@ -53,7 +54,8 @@ def one_by_one(rule: str, p: float, gradients: list[float], lr: float) -> float:
         elif rule == "momentum":
             velocity = 0.9 * velocity + g
             p -= lr * velocity
-        elif rule == "adam":
+        elif rule in ("adam", "adamw"):
+            p *= 1 - lr * 0.05 if rule == "adamw" else 1
             mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g
             p -= lr * (mean / (1 - 0.9**t)) / (math.sqrt(square / (1 - 0.999**t)) + 1e-8)
         else:
@@ -84,6 +86,11 @@ def test_default_settings_are_pytorchs() -> None:
     p = tensors((1,))
     assert (SGD(p).lr, SGD(p).momentum) == (1e-2, 0)
     assert (Adam(p).lr, Adam(p).betas, Adam(p).eps) == (1e-3, (0.9, 0.999), 1e-8)
+    assert (AdamW(p).lr, AdamW(p).betas, AdamW(p).eps, AdamW(p).weight_decay) == (
+        *(1e-3, (0.9, 0.999), 1e-8),
+        1e-2,
+    )
+    assert SGD(p).weight_decay == Adam(p).weight_decay == Adadelta(p).weight_decay == 0
     assert (Adadelta(p).lr, Adadelta(p).rho, Adadelta(p).eps) == (
         1.0,
         0.95,
@@ -107,6 +114,26 @@ def test_the_learning_rate_may_be_set_before_any_step(rule: str) -> None:
     before = b[0].data.copy()
     fixed.step()
     np.testing.assert_allclose(b[0].data - before, history[0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("rule", ["sgd", "momentum", "adam", "adadelta"])
+def test_weight_decay_adds_to_the_gradient(rule: str) -> None:
+    """λ p is added, as the gradient of ½ λ |p|² is: the loss may hold that term instead."""
+    decayed, plain = tensors((2, 3), (4,), ()), tensors((2, 3), (4,), ())
+    optimiser, expected = RULES[rule](decayed, weight_decay=0.3), RULES[rule](plain)
+    for step in range(20):
+        set_gradients(decayed, step)
+        set_gradients(plain, step)
+        for parameter in plain:
+            parameter.grad = parameter.grad + 0.3 * parameter.data
+        if step % 3 == 1:  # without a gradient, there is no decay either
+            decayed[1].grad = plain[1].grad = None
+        gradients = [None if p.grad is None else p.grad.copy() for p in decayed]
+        optimiser.step()
+        expected.step()
+        for a, b, gradient in zip(decayed, plain, gradients, strict=True):
+            np.testing.assert_allclose(a.data, b.data, rtol=1e-13, atol=1e-14)
+            assert (a.grad is None) if gradient is None else np.array_equal(a.grad, gradient)
 
 
 # What is left alone
@@ -428,7 +455,7 @@ def test_a_gradient_that_overflows_the_parameters_precision_is_an_error() -> Non
 def test_zeros_are_no_division_by_zero(rule: str) -> None:
     (p,) = tensors((3,), dtype=np.float32)
     before = p.data.copy()
-    optimiser = RULES[rule]([p])
+    optimiser = RULES[rule]([p], weight_decay=0.0)
     for _ in range(3):
         p.grad = np.zeros(3, np.float32)
         assert clip_grad_norm([p], 1.0) == 0
@@ -535,6 +562,12 @@ def test_clipping_both_precisions() -> None:
             "betas is 1.0, expected a number of at least 0 and below 1",
         ),
         (lambda p: Adam([p], eps=0), ValueError, "eps is 0, expected a number above 0"),
+        (
+            lambda p: AdamW([p], weight_decay=-0.1),
+            ValueError,
+            "weight_decay is -0.1, expected a number of at",
+        ),
+        (lambda p: SGD([p], weight_decay=None), TypeError, "weight_decay is None, expected a number"),
         (lambda p: Adadelta([p], rho=2), ValueError, "rho is 2"),
         (lambda p: Adadelta([p], eps=0), ValueError, "eps is 0, expected a number above 0"),
         (lambda p: clip_grad_norm([p], -1), ValueError, "max_norm is -1, expected a number of at least 0"),
@@ -583,7 +616,7 @@ def test_of_many_faulty_gradients_some_are_listed() -> None:
     assert "weight 5" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", [SGD, Adam, Adadelta])
+@pytest.mark.parametrize("kind", [SGD, Adam, AdamW, Adadelta])
 def test_the_learning_rate_is_checked_whenever_it_is_set(kind: Any) -> None:
     (p,) = tensors((2,))
     optimiser = kind([p], lr=0.5)

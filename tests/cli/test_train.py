@@ -159,7 +159,7 @@ def test_the_help_says_which_values_there_are_and_which_are_usual(capsys: Output
         "encoder and decoder: gru, lstm, rnn (default: gru)",
         "PyTorch's, or Bahdanau's B.1: default, paper (default: default)",
         "paper's deep output: linear, maxout (default: linear)",
-        "rule of the updates: adam, sgd, adadelta (default: adam)",
+        "rule of the updates: adam, adamw, sgd, adadelta (default: adam)",
         "over the budget: constant, linear, cosine (default: cosine)",
         "width of the embeddings of both sides (default: 32 for a task, 64 for pairs)",
         "that of the state if not given (default: 128 for pairs)",

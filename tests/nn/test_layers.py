@@ -113,7 +113,7 @@ def test_the_padding_row_never_trains(explicit: bool) -> None:
     np.testing.assert_array_equal(table.weight.grad, [[0, 0], [0, 0], [10, 12], [0, 0]])
 
 
-@pytest.mark.parametrize("optimiser", [ta.optim.SGD, ta.optim.Adam, ta.optim.Adadelta])
+@pytest.mark.parametrize("optimiser", [ta.optim.SGD, ta.optim.Adam, ta.optim.AdamW, ta.optim.Adadelta])
 def test_the_padding_row_never_trains_with_any_optimiser(optimiser: Any) -> None:
     table = Embedding(4, 2, padding_index=0, rng=RNG(0))
     rule = optimiser(table.parameters(), **({"momentum": 0.9} if optimiser is ta.optim.SGD else {}))

@@ -258,6 +258,23 @@ OPTIMISERS: dict[str, tuple[Any, Any]] = {
         lambda p: ta.optim.Adadelta(p, 0.5, 0.9, 1e-4),
         lambda p: torch.optim.Adadelta(p, 0.5, 0.9, 1e-4),
     ),
+    "adamw": (lambda p: ta.optim.AdamW(p), lambda p: torch.optim.AdamW(p)),
+    "adamw, other settings": (
+        lambda p: ta.optim.AdamW(p, 0.02, (0.8, 0.95), 1e-4, 0.3),
+        lambda p: torch.optim.AdamW(p, 0.02, (0.8, 0.95), 1e-4, 0.3),
+    ),
+    "momentum and decay": (
+        lambda p: ta.optim.SGD(p, 0.05, 0.9, weight_decay=0.2),
+        lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=0.2),
+    ),
+    "adam and decay": (
+        lambda p: ta.optim.Adam(p, weight_decay=0.2),
+        lambda p: torch.optim.Adam(p, weight_decay=0.2),
+    ),
+    "adadelta and decay": (
+        lambda p: ta.optim.Adadelta(p, weight_decay=0.2),
+        lambda p: torch.optim.Adadelta(p, rho=0.95, weight_decay=0.2),
+    ),
 }
 
 

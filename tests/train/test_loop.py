@@ -34,6 +34,7 @@ from tinygrad_attn.train import (
 )
 from tinygrad_attn.train.arrays import pack, unpack
 from tinygrad_attn.train.figures import write_figures
+from tinygrad_attn.train.learner import Learner
 
 Remains = dict[str, Any]
 
@@ -56,6 +57,14 @@ def quiet(message: str) -> None:
 def trained(path: Path, model: ModelConfig, training: TrainingConfig) -> Remains:
     train(small_task(), path, model, training, message=quiet)
     return what_remains(path)
+
+
+@pytest.mark.parametrize("kind", ["Adam", "AdamW", "SGD", "Adadelta"])
+def test_the_optimiser_is_the_one_that_was_asked_for(kind: str) -> None:
+    settings = small_training(optimiser=kind.lower(), weight_decay=0.25, lr=0.5)
+    optimiser = Learner(small_model(), settings, small_task()).optimiser
+    assert type(optimiser).__name__ == kind
+    assert (optimiser.lr, optimiser.weight_decay) == (0.5, 0.25)
 
 
 def interrupt_before(monkeypatch: pytest.MonkeyPatch, *steps: int, data: Any = Task) -> None:
@@ -81,7 +90,7 @@ def interrupt_before(monkeypatch: pytest.MonkeyPatch, *steps: int, data: Any = T
             {"optimiser": "adadelta", "schedule": "linear"},
         ),
         ({"dropout": 0.5, "cell": "rnn", "init": "paper"}, {"optimiser": "sgd", "warmup": 0.5}),
-        ({"attention": "none"}, {"clip": 0.01}),
+        ({"attention": "none"}, {"clip": 0.01, "optimiser": "adamw", "weight_decay": 0.1}),
         ({"dropout": 0.2}, {"workers": 2}),
     ],
 )

@@ -20,6 +20,7 @@ class Optimizer(ABC):
     Args:
         parameters: tensors, or (name, tensor) pairs, whose names then stand in error messages.
         lr: the learning rate, also an attribute that may be set before any step.
+        weight_decay: λ; every gradient g is taken as g + λ p, that of the loss with ½ λ |p|² added.
 
     Parameters whose `.grad` is None, and frozen ones (`requires_grad = False`), are left alone. A step writes
     in place, so a graph recorded before it cannot be walked any more.
@@ -32,8 +33,9 @@ class Optimizer(ABC):
 
     _slots: tuple[str, ...] = ()
 
-    def __init__(self, parameters: Parameters, lr: float) -> None:
+    def __init__(self, parameters: Parameters, lr: float, weight_decay: float = 0.0) -> None:
         self.lr = lr
+        self.weight_decay = _checked("weight_decay", weight_decay, 0)
         title = type(self).__name__
         named = labelled(all_named(title, parameters))
         if not named:
@@ -74,8 +76,15 @@ class Optimizer(ABC):
             group.gather()
         for group in self._groups:
             for part, number in group.runs():
-                slots = [slot[part] for slot in group.slots]
-                self._update(group.flat[part], group.gradient[part], group.scratch[part], slots, number)
+                p, g, scratch = group.flat[part], group.gradient[part], group.scratch[part]
+                if self.weight_decay:
+                    self._decay(p, g, scratch)
+                self._update(p, g, scratch, [slot[part] for slot in group.slots], number)
+
+    def _decay(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray) -> None:
+        """Counts the weight decay in, before the update; may write to all arrays."""
+        np.multiply(p, self.weight_decay, out=scratch)
+        g += scratch
 
     @abstractmethod
     def _update(
@@ -138,10 +147,12 @@ class Optimizer(ABC):
 class SGD(Optimizer):
     """v ← μ v + g, p ← p - lr v; without momentum, v is g. As PyTorch's."""
 
-    def __init__(self, parameters: Parameters, lr: float = 1e-2, momentum: float = 0.0) -> None:
+    def __init__(
+        self, parameters: Parameters, lr: float = 1e-2, momentum: float = 0.0, weight_decay: float = 0.0
+    ) -> None:
         self.momentum = _checked("momentum", momentum, 0)
         self._slots = ("momentum",) if momentum else ()
-        super().__init__(parameters, lr)
+        super().__init__(parameters, lr, weight_decay)
 
     def _update(
         self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
@@ -165,14 +176,18 @@ class Adam(Optimizer):
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
+        weight_decay: float = 0.0,
     ) -> None:
         self.betas = (_checked("betas", betas[0], 0, 1), _checked("betas", betas[1], 0, 1))
         self.eps = _checked("eps", eps, 0, above=True)
-        super().__init__(parameters, lr)
+        super().__init__(parameters, lr, weight_decay)
         for group in self._groups:
             dtype = group.flat.dtype
             if not dtype.type(self.eps):  # where squares of gradients vanish, too, 0 / 0 would follow
-                raise ValueError(f"Adam: eps {self.eps} is zero in {dtype}; give a larger one, such as 1e-4")
+                title = type(self).__name__
+                raise ValueError(
+                    f"{title}: eps {self.eps} is zero in {dtype}; give a larger one, such as 1e-4"
+                )
 
     def _update(
         self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
@@ -194,15 +209,41 @@ class Adam(Optimizer):
         np.subtract(p, scratch, p)
 
 
+class AdamW(Adam):
+    """Adam with decoupled weight decay: p ← (1 - lr λ) p, then Adam's update. Loshchilov and Hutter 2019,
+    algorithm 2, with lr in place of their schedule multiplier, as in PyTorch.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay)
+
+    def _decay(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray) -> None:
+        p *= 1 - self.lr * self.weight_decay
+
+
 class Adadelta(Optimizer):
     """p ← p - lr Δ, Δ = √(D + ε) / √(v + ε) · g, with running means v of g² and D of Δ². Zeiler 2012."""
 
     _slots = ("mean_square", "mean_square_update")
 
-    def __init__(self, parameters: Parameters, lr: float = 1.0, rho: float = 0.95, eps: float = 1e-6) -> None:
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1.0,
+        rho: float = 0.95,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+    ) -> None:
         self.rho = _checked("rho", rho, 0, 1)
         self.eps = _checked("eps", eps, 0, above=True)
-        super().__init__(parameters, lr)
+        super().__init__(parameters, lr, weight_decay)
 
     def _update(
         self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int

@@ -176,7 +176,7 @@ class TrainingConfig(_Checked):
     steps: int | None = _setting(None, _count(), "the budget in steps", optional=True)
     minutes: float | None = _setting(None, _number(0, above=True), "the budget in minutes", optional=True)
     batch: int = _setting(64, _count(1, 1_000_000), "sequences in a batch")
-    optimiser: str = _setting("adam", _OneOf("adam", "sgd", "adadelta"), "the rule of the updates")
+    optimiser: str = _setting("adam", _OneOf("adam", "adamw", "sgd", "adadelta"), "the rule of the updates")
     lr: float = _setting(2e-3, _number(0, above=True), "the highest learning rate")
     schedule: str = _setting(
         "cosine", _OneOf("constant", "linear", "cosine"), "how the learning rate falls over the budget"
@@ -188,6 +188,9 @@ class TrainingConfig(_Checked):
         0.02, _number(0, 1), "share of the learning rate that is left at the end of the budget"
     )
     clip: float = _setting(1.0, _number(0, above=True), "largest global norm of the gradient")
+    weight_decay: float = _setting(
+        0.0, _number(0), "pull of the weights to zero: part of the gradient, or beside it (adamw)"
+    )
     seed: int = _setting(0, _count(0), "fixes initial values, data and dropout")
     workers: int = _setting(1, _count(), "processes that share a batch where the model is large enough")
     log_every: int = _setting(50, _count(), "steps between rows of training figures")

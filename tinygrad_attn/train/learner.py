@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -64,12 +64,15 @@ class Learner:
         self.model = model.build(len(data.source_vocabulary), len(data.target_vocabulary), self.rng)
         self.parameters = list(self.model.named_parameters())
         self.clip = training.clip
-        kinds: dict[str, type[optim.Optimizer]] = {
+        kinds: dict[str, Callable[..., optim.Optimizer]] = {
             "adam": optim.Adam,
+            "adamw": optim.AdamW,
             "sgd": optim.SGD,
             "adadelta": optim.Adadelta,
         }
-        self.optimiser = kinds[training.optimiser](self.parameters, training.lr)
+        self.optimiser = kinds[training.optimiser](
+            self.parameters, training.lr, weight_decay=training.weight_decay
+        )
         self.progress, self.window = Progress(), Window()
         self.best = self.model.state_dict()
 
