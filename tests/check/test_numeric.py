@@ -47,6 +47,37 @@ def test_smooth(function: Any, right: float) -> None:
     assert result.left == pytest.approx(right, rel=1e-3) == result.right
 
 
+BESIDE_SOMETHING: dict[str, tuple[Any, float]] = {
+    "relu": (lambda s: np.maximum(s + 1e-5, 0), 1.0),
+    "relu below": (lambda s: np.maximum(s - 1e-9, 0), 0.0),
+    "modulus": (lambda s: 3 + np.abs(s - 1e-7), -1.0),
+    "a jump": (lambda s: s + (s > 1e-6), 1.0),
+    "a length": (lambda s: np.sqrt((3e-5 + s) ** 2 + 1e-10), 3e-5 / np.sqrt(1e-9)),
+    "a pole": (lambda s: 1 / (1e-5 + s) ** 2, -2e15),
+    "a pole in front of a constant": (lambda s: 5 + 1e-6 / (1e-5 + s) ** 2, -2e9),
+    "oscillations": (lambda s: np.sin(1e6 * (s + 1e-4)), 1e6 * np.cos(100)),
+    "oscillations that large steps hide": (lambda s: np.sin(1e6 * (170 + 170 * s)), 1.7e8 * np.cos(1.7e8)),
+    "an edge": (lambda s: 1 / (s + 1e-8), -1e16),
+}
+
+
+@pytest.mark.parametrize(("function", "right"), BESIDE_SOMETHING.values(), ids=BESIDE_SOMETHING)
+def test_what_lies_beside_the_point_is_told_from_what_lies_in_it(function: Any, right: float) -> None:
+    result = found(function, claim=right, target=1e-10 * abs(right))
+    assert not result.kink and not result.jump
+    assert abs(result.value - right) <= max(1e-6 * abs(right), 30 * result.error)
+    assert not result.contradicts(right, 1e-6 * abs(right))
+    other = found(function, claim=0.9 * right - 0.3, target=1e-10 * abs(right))
+    assert not other.kink and other.contradicts(0.9 * right - 0.3, 1e-6 * abs(right))
+
+
+def test_a_constant_contradicts_a_slope() -> None:
+    result = found(np.sign, scale=0.1, claim=3.0)
+    assert result.jump  # there, at zero
+    result = found(lambda s: np.sign(0.3 + s), claim=3.0)
+    assert result.contradicts(3.0, 1e-6) and not result.contradicts(0.0, 1e-6)
+
+
 FLAT = {
     "constant": lambda s: 3.0,
     "cosine": np.cos,
@@ -82,9 +113,11 @@ def test_an_edge_of_the_domain() -> None:
     assert math.isnan(result.value) and not result.settled and not result.contradicts(5.0, 0.0)
 
 
-def test_a_jump_has_no_slope() -> None:
-    result = found(lambda s: float(s > 0))
-    assert not result.kink and not (result.settled and result.error < 1.0)
+@pytest.mark.parametrize("middle", [0.0, 1.0, 0.3])
+def test_a_jump_has_no_slope_but_one_on_each_side(middle: float) -> None:
+    result = found(lambda s: middle if s == 0 else 3 * s + 1 if s > 0 else 2 * np.sin(s))
+    assert result.jump and not result.kink and not result.settled and not result.contradicts(5.0, 0.0)
+    assert result.left == pytest.approx(2, rel=1e-3) and result.right == pytest.approx(3, rel=1e-3)
 
 
 def test_it_stops_when_it_is_exact_enough() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.check.numeric import STEP, slope
+from tinygrad_attn.check.numeric import STEP, Slope, slope
 from tinygrad_attn.engine import Tensor, grad
 from tinygrad_attn.engine.tensor import leaf
 
@@ -19,15 +21,21 @@ def wrong_rules(outputs: Sequence[Tensor], rng: np.random.Generator) -> list[str
     """A sentence for each rule on the way to `outputs` that disagrees with its operation's forward function.
 
     One vector-Jacobian product with a random upstream gradient is compared, along a random direction of the
-    input, with the derivative of the forward function, by a complex step or central differences.
+    input, with the derivative of the forward function, by a complex step or central differences. At a kink
+    that is done a little beside it, and at the kink itself along a direction that keeps ties: all inputs
+    moved by the same.
     """
     found: dict[str, None] = {}
     for node, slot in _uses(outputs):
-        primitive = node._primitive
-        assert primitive is not None
-        if not _rule_is_right(node, slot, rng):
-            scope = f" in {node._scope.path()}" if node._scope is not None else ""
-            found[f"the rule of {primitive.name}{scope} for its input number {slot} is wrong"] = None
+        what = ""
+        verdict = _compared(node, slot, _array(node, slot), rng)
+        if verdict is None:
+            verdict = _compared(node, slot, _beside(_array(node, slot), rng), rng)
+            what = _fault_at_a_tie(node, rng)
+        if verdict is False:
+            what = f"for its input number {slot} is wrong"
+        if what:
+            found[f"the rule of {_named(node)} {what}"] = None
     return list(found)
 
 
@@ -51,11 +59,22 @@ def writing_rules(outputs: Sequence[Tensor], rng: np.random.Generator) -> list[s
             grad(output, inputs[slot], given["its upstream gradient"])
         except Exception:  # what it raises is told by the check itself
             continue
-        scope = f" in {node._scope.path()}" if node._scope is not None else ""
         for what, array in given.items():
             if not np.array_equal(array, before[what], equal_nan=array.dtype.kind in "fc"):
-                found[f"{primitive.name}{scope} writes to {what}, which others may read"] = None
+                found[f"{_named(node)} writes to {what}, which others may read"] = None
     return list(found)
+
+
+def lower_precision(outputs: Sequence[Tensor]) -> list[str]:
+    """A sentence on an operation on the way to `outputs` that computes in less than float64."""
+    nodes = {node for node, _ in _uses(outputs) if node.dtype.kind == "f" and node.dtype.itemsize < 8}
+    if not nodes:
+        return []
+    first = min(nodes, key=lambda node: node._number)
+    return [
+        f"{first.dtype}: {_named(first)} gives it from the float64 of the check, and loses the small steps "
+        "that derivatives are taken with; leave the precision to the inputs"
+    ]
 
 
 def _uses(outputs: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
@@ -79,45 +98,104 @@ def _uses(outputs: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
     return uses
 
 
-def _rule_is_right(node: Tensor, slot: int, rng: np.random.Generator) -> bool:
-    x = np.asarray(node._arrays[slot], dtype=np.float64)
-    verdict = _compared(node, slot, x, rng)
-    if verdict is None:  # at a kink: a little beside it
-        verdict = _compared(
-            node, slot, x + 1e-2 * rng.uniform(0.5, 1.0, x.shape) * np.maximum(1, np.abs(x)), rng
-        )
-    return verdict is not False
-
-
 def _compared(node: Tensor, slot: int, x: np.ndarray, rng: np.random.Generator) -> bool | None:
     """Whether the rule agrees with the forward function at `x`; None if that cannot be told."""
-    direction = _signed(x.shape, rng)
-    inputs, primitive = list(node._arrays), node._primitive
-    assert primitive is not None
-
-    def run(value: Any) -> Any:
-        inputs[slot] = value
-        return primitive(*inputs, **node._static)
-
-    tensor = leaf(x)
-    tensor.requires_grad = True
-    output = run(tensor)
-    g = _signed(output.shape, rng)
-    try:
-        terms = grad(output, tensor, g)[0].data * direction
-    except Exception:  # what a rule raises is told by the check itself
+    largest = float(np.abs(x).max(initial=0.0)) or 1.0
+    direction = _signed(x.shape, rng) * np.maximum(np.abs(x), 1e-3 * largest)
+    line = _Line(node, {slot: x}, {slot: direction}, rng)
+    if line.by_rule is None:
         return None
-    by_rule, size = float(np.sum(terms)), float(np.sum(np.abs(terms)))
     try:
-        by_step = complex(np.sum(run(x + STEP * 1j * direction) * g)).imag / STEP
+        by_step = complex(line.value(STEP * 1j)).imag / STEP
     except Exception:
-        by_step = np.nan
-    if abs(by_step - by_rule) <= _TOLERANCE * max(size, abs(by_step)):
+        by_step = math.nan
+    if abs(by_step - line.by_rule) <= _TOLERANCE * max(line.size, abs(by_step)):
         return True
-    found = slope(lambda distance: float(np.sum(run(x + distance * direction) * g)), target=1e-10 * size)
-    if found.kink or not found.settled:
+    found = line.slope()
+    if found.bent or not found.settled:
         return None
-    return not found.contradicts(by_rule, 1e-6 * size)
+    return math.isfinite(line.by_rule) and not found.contradicts(line.by_rule, 1e-6 * line.size)
+
+
+def _fault_at_a_tie(node: Tensor, rng: np.random.Generator) -> str:
+    """What is wrong with the rules where all inputs are moved by the same; empty if nothing, or at a kink.
+
+    Entries that are equal stay so: what an operation such as a maximum gives to each is free, but not the
+    sum.
+    """
+    slots = [slot for slot, x in enumerate(node._inputs) if isinstance(x, Tensor) and x.requires_grad]
+    inputs = {slot: _array(node, slot) for slot in slots}
+    line = _Line(node, inputs, {slot: np.ones_like(x) for slot, x in inputs.items()}, rng)
+    if line.by_rule is None:
+        return ""
+    found = line.slope()
+    if found.bent or not found.contradicts(line.by_rule, 1e-6 * line.size):
+        return ""
+    return (
+        f"is wrong where entries are equal: along a move of all by the same the derivative is "
+        f"{found.value:.6g}, by the rule {line.by_rule:.6g}"
+    )
+
+
+class _Line:
+    """An operation's value, weighted by a random upstream gradient, along a line through some inputs.
+
+    Attributes:
+        by_rule: its derivative by the rules; None where they raise, which the check itself tells.
+        size: the same without cancellation.
+    """
+
+    def __init__(
+        self,
+        node: Tensor,
+        inputs: Mapping[int, np.ndarray],
+        directions: Mapping[int, np.ndarray],
+        rng: np.random.Generator,
+    ) -> None:
+        self._node, self._inputs, self._directions = node, inputs, directions
+        self.by_rule: float | None = None
+        self.size = 0.0
+        tensors = [leaf(x) for x in inputs.values()]
+        for tensor in tensors:
+            tensor.requires_grad = True
+        output = self._run(tensors)
+        self._g = _signed(output.shape, rng)
+        with contextlib.suppress(Exception):
+            found = grad(output, tensors, self._g)
+            terms = [g.data * d for g, d in zip(found, directions.values(), strict=True)]
+            self.by_rule = float(sum(np.sum(term) for term in terms))
+            self.size = float(sum(np.sum(np.abs(term)) for term in terms))
+
+    def value(self, distance: Any) -> Any:
+        """At a distance, real or complex, along the line."""
+        moved = [x + distance * self._directions[slot] for slot, x in self._inputs.items()]
+        return np.sum(self._run(moved) * self._g)
+
+    def slope(self) -> Slope:
+        """The derivative by central differences."""
+        claim = math.nan if self.by_rule is None else self.by_rule
+        target = 1e-10 * self.size if math.isfinite(self.size) else 0.0
+        return slope(lambda distance: float(self.value(distance)), target=target, claim=claim)
+
+    def _run(self, values: Sequence[Any]) -> Any:
+        arrays, primitive = list(self._node._arrays), self._node._primitive
+        assert primitive is not None
+        for slot, value in zip(self._inputs, values, strict=True):
+            arrays[slot] = value
+        return primitive(*arrays, **self._node._static)
+
+
+def _array(node: Tensor, slot: int) -> np.ndarray:
+    return np.asarray(node._arrays[slot], dtype=np.float64)
+
+
+def _beside(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.asarray(x + 1e-2 * rng.uniform(0.5, 1.0, x.shape) * np.maximum(1, np.abs(x)))
+
+
+def _named(node: Tensor) -> str:
+    assert node._primitive is not None
+    return node._primitive.name + (f" in {node._scope.path()}" if node._scope is not None else "")
 
 
 def _signed(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -71,6 +71,7 @@ class Comparison:
         self.probe = Probe(objective, self.picked)
         self.analytic = [g.reshape(-1)[picked] for g, picked in zip(self.gradient, self.picked, strict=True)]
         self.slopes: dict[tuple[int, int], Slope] = {}
+        self._spreads: Sequence[np.ndarray] | None = None
         self.found = Found(settings.method)
 
     def run(self) -> Found:
@@ -108,8 +109,9 @@ class Comparison:
         if found is None:
             gradient = np.abs(self.gradient[which])
             target = 1e-10 * float(gradient[np.isfinite(gradient)].max(initial=0.0))
-            entry = int(self.picked[which][place])
-            found = self.slopes[which, place] = self.probe.slope(which, entry, target)
+            said = self.numeric if self.found.method == "complex" else self.analytic
+            entry, claim = int(self.picked[which][place]), float(said[which][place])
+            found = self.slopes[which, place] = self.probe.slope(which, entry, target, claim)
         return found
 
     def _fall_back(self, reason: str) -> None:
@@ -121,7 +123,7 @@ class Comparison:
     def _question_complex_steps(self) -> None:
         """Has central differences confirm what complex steps say, and believes those if they contradict."""
         wrong = sorted(self._wrong(), key=lambda pair: -self._error(*pair))
-        doubted = any(self._contradicts(*pair) or self._slope(*pair).kink for pair in wrong[:_ASKED])
+        doubted = any(self._contradicts(*pair) or self._slope(*pair).bent for pair in wrong[:_ASKED])
         if not doubted and (wrong or not self._hides_something()):
             return
         everywhere = [
@@ -149,8 +151,8 @@ class Comparison:
     def _hides_something(self) -> bool:
         """Whether central differences along a direction see a kink, or another derivative than the rules."""
         by_rules, size = self._along()
-        found = self.probe.slope_along(self.direction, 1e-9 * size)
-        return found.kink or found.contradicts(by_rules, 1e-7 * size)
+        found = self.probe.slope_along(self.direction, 1e-9 * size, by_rules)
+        return found.bent or found.contradicts(by_rules, 1e-7 * size)
 
     def _ask_beyond_the_sample(self) -> None:
         """Compares along a direction through all entries too, where only some were looked at one by one."""
@@ -160,20 +162,27 @@ class Comparison:
         ):
             return
         by_rules, size = self._along()
-        found: Slope | None = None
         if self.found.method == "complex":
-            numeric, allowed = self.probe.complex_direction(self.direction), 1e-12
+            numeric, allowed = self.probe.complex_direction(self.direction), COMPLEX_TOLERANCE
         else:
-            found = self.probe.slope_along(self.direction, 1e-9 * size)
-            numeric, allowed = found.value, CENTRAL_TOLERANCE
+            numeric = self.probe.slope_along(self.direction, 1e-9 * size, by_rules).value
+            allowed = CENTRAL_TOLERANCE
+        allowed = max(allowed, self.settings.tolerance(self.found.method)) * size
+        if abs(numeric - by_rules) <= allowed or self._is_excused(numeric, by_rules, allowed):
+            return
+        self.found.problems.append(
+            f"order {self.order}: along a random direction through all entries, also those not in the "
+            f"sample, the derivative is {numeric:.10g}, by the gradient {by_rules:.10g}"
+        )
+
+    def _is_excused(self, numeric: float, by_rules: float, allowed: float) -> bool:
+        """Whether along the direction there is a kink, or all that differs is rounding."""
+        found = self.probe.slope_along(self.direction, allowed, numeric)
         off = abs(numeric - by_rules)
-        if off > max(allowed, self.settings.tolerance(self.found.method)) * size and not (
-            found and found.kink
-        ):
-            self.found.problems.append(
-                f"order {self.order}: along a random direction through all entries, also those not in the "
-                f"sample, the derivative is {numeric:.10g}, by the gradient {by_rules:.10g}"
-            )
+        if found.bent or self.found.method == "central" or not self._may_be_rounding(off):
+            return found.bent
+        pairs = zip(self._rounding(), self.direction, strict=True)
+        return off <= 16 * sum(float(np.sum(spread * np.abs(d))) for spread, d in pairs)
 
     # Verdicts
 
@@ -197,8 +206,9 @@ class Comparison:
         for which, picked in enumerate(self.picked):
             verdicts = [self._verdict(which, place) for place in range(len(picked))]
             wrong = [place for place, verdict in enumerate(verdicts) if verdict == "mismatch"]
-            if wrong and self.found.method == "complex" and self._is_rounding(which, wrong):
-                verdicts = ["rounding" if verdict == "mismatch" else verdict for verdict in verdicts]
+            if wrong and self.found.method == "complex":
+                for place in self._rounded(which, wrong):
+                    verdicts[place] = "rounding"
             self._tell(which, verdicts)
 
     def _verdict(self, which: int, place: int) -> str:
@@ -209,6 +219,8 @@ class Comparison:
             low, high = sorted((found.left, found.right))
             slack = max(allowed, 1e-6 * max(abs(low), abs(high)))
             return "kink" if low - slack <= analytic <= high + slack else "mismatch"
+        if found is not None and found.jump and self.order == 2 and math.isfinite(analytic):
+            return "kink"  # of the function; its gradient, which is differentiated here, jumps
         if not (math.isfinite(analytic) and math.isfinite(numeric)):
             return "non-finite"
         if error <= allowed:
@@ -221,14 +233,27 @@ class Comparison:
             return "rounding"
         return "mismatch" if found.settled or found.error <= small else "unsettled"
 
-    def _is_rounding(self, which: int, wrong: Sequence[int]) -> bool:
-        """Whether the differences are no more than the gradient changes with the rounding of its inputs."""
+    def _rounded(self, which: int, wrong: Sequence[int]) -> list[int]:
+        """Those of the wrong entries that differ by no more than the rounding of the gradient explains."""
         worst = max(wrong, key=lambda place: self._error(which, place))
-        error = self._error(which, worst)
-        if error > 1e-2 * max(self._largest(which), self.probe.magnitude):
-            return False
-        entry = int(self.picked[which][worst])
-        return error <= 16 * self.probe.rounding(which, entry, self.gradient[which], self.settings.rng)
+        if not self._may_be_rounding(self._error(which, worst)):
+            return []
+        entries = self.picked[which]
+        spread = self._rounding()[which].reshape(-1)[entries]
+        by_step = self.probe.complex_spread(which, int(entries[worst]), self.settings.rng)
+        return [
+            place for place in wrong if self._error(which, place) <= 16 * max(float(spread[place]), by_step)
+        ]
+
+    def _may_be_rounding(self, error: float) -> bool:
+        """Whether it is worth the work to ask."""
+        largest = max((self._largest(which) for which in range(len(self.numeric))), default=0.0)
+        return error <= 1e-4 * max(1.0, largest, self.probe.magnitude)
+
+    def _rounding(self) -> Sequence[np.ndarray]:
+        if self._spreads is None:
+            self._spreads = self.probe.rounding(self.settings.rng)
+        return self._spreads
 
     def _tell(self, which: int, verdicts: Sequence[str]) -> None:
         name, array, picked = self.objective.names[which], self.objective.arrays[which], self.picked[which]
@@ -242,7 +267,7 @@ class Comparison:
         for place, verdict in enumerate(verdicts):
             error = self._error(which, place)
             slope = self.slopes.get((which, place))
-            sides = (slope.left, slope.right) if slope is not None and slope.kink else (None, None)
+            sides = (slope.left, slope.right) if slope is not None and slope.bent else (None, None)
             analytic, numeric = float(self.analytic[which][place]), float(self.numeric[which][place])
             relative = error / scale if scale else 0.0 if not error else math.inf
             index, cause = self._index(which, place), single.get(place, "")

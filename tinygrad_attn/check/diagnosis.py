@@ -53,7 +53,12 @@ def _of_whole(comparison: Comparison, which: int, wrong: int) -> str:
         return "the sign is wrong: minus the right value everywhere"
     factor = float(analytic @ numeric / (numeric @ numeric)) if numeric.any() else 0.0
     if factor and _alike(analytic, factor * numeric, off):
-        return f"{factor:.10g} times the right value everywhere{_length_hint(factor, shape)}"
+        times = (
+            f"{factor:.10g}"
+            if abs(factor - 1) > 1e-9
+            else f"(1 {'+' if factor > 1 else '-'} {abs(factor - 1):.2g})"
+        )
+        return f"{times} times the right value everywhere{_length_hint(factor, shape)}"
     if analytic.size == int(np.prod(shape, dtype=np.int64)):
         rearranged = _rearranged(analytic.reshape(shape), numeric.reshape(shape), off)
         if rearranged:

@@ -2,13 +2,13 @@
 
 `complex_slope` needs the function to continue to complex numbers and loses nothing to cancellation. `slope`
 takes real values on either side, extrapolates the step to zero, estimates its own error, and looks for a
-kink.
+kink or a jump.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,12 +16,9 @@ from typing import Any
 STEP = 1e-30  # of the complex step: its square is nothing beside one, so the formula is exact
 EPSILON = 2.0**-52
 _FIRST_STEP = 2.0**-7  # times the scale of the variable
-_HALVINGS = 26
+_HALVINGS = 40  # down to where the quotients of numbers of about one hold nothing but rounding
 _ORDERS = 4  # columns of the extrapolation table, each removing an even power of the step
-_SAME_GAP = (
-    0.75,
-    1.3,
-)  # with half the step a smooth function's gap halves, rounding errors double, that of a kink stays
+_SEEN = 6  # halvings of the step over which a kink or a jump must show
 
 
 @dataclass(frozen=True)
@@ -32,9 +29,10 @@ class Slope:
         value: the derivative, from both sides; NaN if the function has no finite values beside the point.
         error: how far off it may be, from how the extrapolation converges and the rounding of the values.
         grain: how far off it may be if the values are differences of numbers of about one.
-        left: the derivative from below.
-        right: the derivative from above.
-        kink: whether the two differ.
+        left: the derivative from below; where the value jumps, that below the jump.
+        right: the derivative from above; where the value jumps, that above the jump.
+        kink: whether the two differ, at the point itself, as far as that can be seen.
+        jump: whether the value does.
     """
 
     value: float
@@ -42,28 +40,41 @@ class Slope:
     grain: float
     left: float
     right: float
-    kink: bool
+    kink: bool = False
+    jump: bool = False
+
+    @property
+    def bent(self) -> bool:
+        """Whether there is no derivative here, for a kink or a jump."""
+        return self.kink or self.jump
 
     @property
     def settled(self) -> bool:
         """Whether the values determine a derivative at all: to three digits, or a kink with its two."""
-        steepest = max(abs(self.value), abs(self.left), abs(self.right))
-        return math.isfinite(self.value) and self.error <= 1e-3 * steepest
+        return self._settled_beside(0.0)
 
     def contradicts(self, derivative: float, tolerance: float) -> bool:
         """Whether the derivative cannot be `derivative`, give or take `tolerance`."""
         if self.kink:
             low, high = sorted((self.left, self.right))
             return not low - tolerance <= derivative <= high + tolerance
-        return self.settled and abs(derivative - self.value) > max(tolerance, 20 * (self.error + self.grain))
+        if self.jump or not self._settled_beside(derivative):
+            return False
+        return abs(derivative - self.value) > max(tolerance, 20 * (self.error + self.grain))
+
+    def _settled_beside(self, derivative: float) -> bool:
+        steepest = max(abs(self.value), abs(self.left), abs(self.right), abs(derivative))
+        return math.isfinite(self.value) and self.error <= 1e-3 * steepest
 
 
-def complex_slope(function: Callable[[complex], Any]) -> float:
+def complex_slope(function: Callable[[complex], Any], step: float = STEP) -> float:
     """The derivative at zero by the complex step, Im f(ih) / h (Squire and Trapp 1998)."""
-    return float(complex(function(STEP * 1j)).imag / STEP)
+    return float(complex(function(step * 1j)).imag / step)
 
 
-def slope(function: Callable[[float], float], *, scale: float = 1.0, target: float = 0.0) -> Slope:
+def slope(
+    function: Callable[[float], float], *, scale: float = 1.0, target: float = 0.0, claim: float = math.nan
+) -> Slope:
     """The derivative at zero by central differences, extrapolated to a vanishing step (Richardson; Ridders
     1982).
 
@@ -71,52 +82,111 @@ def slope(function: Callable[[float], float], *, scale: float = 1.0, target: flo
         function: from the distance along a line to a value; it may give NaN or infinity outside its domain.
         scale: the distance over which the function changes, about the size of the variable that moves.
         target: an absolute error that is small enough to stop at.
+        claim: what the derivative is said to be. Where large steps seem to settle on something else, all
+            smaller ones are looked at, since beside a pole, or in a fast oscillation, large ones deceive.
     """
     middle = function(0.0)
     table: list[list[float]] = []
     gaps: list[_Gap] = []
-    value, error, grain = math.nan, math.inf, math.inf
+    best = _Estimate(math.nan, math.inf, 0.0, 0)
+    latest: list[_Estimate] = []
     step = _FIRST_STEP * scale
-    for _ in range(_HALVINGS):
+    for place in range(_HALVINGS):
         up, down = function(step), function(-step)
-        gaps.append(
-            _Gap(
-                step,
-                (middle - down) / step,
-                (up - middle) / step,
-                EPSILON * max(abs(up), abs(middle), 1.0) / step,
-            )
-        )
+        gaps.append(_Gap.between(down, middle, up, step))
         if math.isfinite(up) and math.isfinite(down):
             table.append(_extrapolated((up - down) / (2 * step), table[-1] if table else []))
             found, uncertain = _best(table)
             rounding = EPSILON * (abs(up) + abs(down) + abs(found) * scale) / step
-            if uncertain + rounding <= error:
-                value, error, grain = found, uncertain + rounding, EPSILON / step
-            enough = (
-                error <= max(target, 1e-12 * abs(value)) or rounding > error
-            )  # which only grows from here on
-            if enough and not _same_gap(gaps[-2:]):
+            new = _Estimate(found, uncertain + rounding, step, place)
+            latest = [*latest[-2:], new]
+            if new.error < best.error or best.is_refuted_by(latest):
+                best = new
+            enough = best.error <= max(target, 1e-12 * abs(best.value)) or rounding > best.error
+            doubted = abs(best.value - claim) > 10 * max(best.error, target)
+            kinked = _alike(gaps[-2:], _KINK) or _persistent(gaps, _KINK) is not None
+            if enough and not doubted and not kinked:
                 break
-        if _same_gap(gaps[-6:], 6):
-            break
         step /= 2
-    left, right = _sides(gaps)
-    return Slope(value, error, grain, left, right, _same_gap(gaps[-6:], 6))
+    return _told(best, gaps)
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """A derivative, with its error and the step, number `place`, that gave it."""
+
+    value: float
+    error: float
+    step: float
+    place: int
+
+    def is_refuted_by(self, others: Sequence[_Estimate]) -> bool:
+        """Whether three others, with smaller steps, agree on something else, by more than their errors."""
+        values = [other.value for other in others]
+        return len(others) == 3 and all(
+            other.step < self.step
+            and abs(other.value - self.value) > max(30 * other.error, 10 * (max(values) - min(values)))
+            for other in others
+        )
 
 
 @dataclass(frozen=True)
 class _Gap:
     """The one-sided difference quotients with one step, and the rounding error of each."""
 
-    step: float
     left: float
     right: float
     noise: float
 
+    @classmethod
+    def between(cls, down: float, middle: float, up: float, step: float) -> _Gap:
+        """The gap of the values below, at and above a point."""
+        noise = EPSILON * max(abs(up), abs(middle), 1.0) / step
+        return cls((middle - down) / step, (up - middle) / step, noise)
+
     @property
     def size(self) -> float:
+        """By how much the quotients differ."""
         return abs(self.right - self.left)
+
+    @property
+    def steepness(self) -> float:
+        """The larger of the quotients."""
+        return max(abs(self.left), abs(self.right))
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """What does not go away as the step is halved: some size, whose ratio to that before lies in a range."""
+
+    size: Callable[[_Gap], float]
+    low: float
+    high: float
+
+
+# A smooth function's gap halves, rounding errors double, the gap of a kink stays.
+_KINK = _Sign(lambda gap: gap.size, 0.75, 1.3)
+_JUMP = _Sign(lambda gap: gap.steepness, 1.8, 2.2)
+
+
+def _told(best: _Estimate, gaps: Sequence[_Gap]) -> Slope:
+    """The estimate, with what the gaps show."""
+    grain = EPSILON / best.step if best.step else math.inf
+    last, before = gaps[best.place], gaps[max(best.place - 1, 0)]
+    converges = best.error <= 1e-3 * abs(best.value)
+    if not converges and (at := _persistent(gaps, _JUMP)) is not None:
+        # From f(0) - f(-h) = h q(h) and the same with 2h, the slope between -2h and -h; and so above.
+        # With steps large enough that the jump, divided by them, does not drown it.
+        at = min(at, 14)
+        last, before = gaps[at], gaps[at - 1]
+        left, right = 2 * before.left - last.left, 2 * before.right - last.right
+        return Slope(math.nan, math.inf, grain, left, right, jump=True)
+    if (at := _persistent(gaps, _KINK)) is not None:
+        last, before = gaps[at], gaps[at - 1]
+        left, right = 2 * last.left - before.left, 2 * last.right - before.right
+        return Slope(best.value, best.error, grain, left, right, kink=True)
+    left, right = 2 * last.left - before.left, 2 * last.right - before.right
+    return Slope(best.value, best.error, grain, left, right)
 
 
 def _extrapolated(quotient: float, coarser: list[float]) -> list[float]:
@@ -139,19 +209,26 @@ def _best(table: list[list[float]]) -> tuple[float, float]:
     return value, error
 
 
-def _same_gap(gaps: list[_Gap], least: int = 2) -> bool:
-    """Whether the two sides differ, and by the same amount while the step is halved again and again."""
-    if len(gaps) < least or not all(math.isfinite(gap.size) for gap in gaps):
+def _alike(gaps: Sequence[_Gap], sign: _Sign) -> bool:
+    """Whether the gaps, each of half the step of the one before, show the sign, by more than rounding."""
+    if len(gaps) < 2 or not all(math.isfinite(gap.size) for gap in gaps):
         return False
-    steepest = max(abs(gaps[-1].left), abs(gaps[-1].right))
     return all(
-        gap.size > max(1e-6 * steepest, 30 * gap.noise)
-        and _SAME_GAP[0] * before.size < gap.size < _SAME_GAP[1] * before.size
+        sign.size(gap) > max(1e-6 * gaps[-1].steepness, 30 * gap.noise)
+        and sign.low * sign.size(before) < sign.size(gap) < sign.high * sign.size(before)
         for before, gap in pairwise(gaps)
     )
 
 
-def _sides(gaps: list[_Gap]) -> tuple[float, float]:
-    """The one-sided derivatives, extrapolated from the last two steps."""
-    last, before = gaps[-1], gaps[-2]
-    return 2 * last.left - before.left, 2 * last.right - before.right
+def _persistent(gaps: Sequence[_Gap], sign: _Sign) -> int | None:
+    """The finest of the gaps that show the sign, down to where rounding hides it; None if none do.
+
+    What lies beside the point, instead of in it, shows with large steps and is gone with small ones.
+    """
+    ends = [end for end in range(_SEEN, len(gaps) + 1) if _alike(gaps[end - _SEEN : end], sign)]
+    if not ends:
+        return None
+    size = sign.size(gaps[ends[-1] - 1])
+    small = [sign.size(gap) < 0.1 * size and 30 * gap.noise < size for gap in gaps[ends[-1] :]]
+    gone = any(all(small[first : first + 3]) for first in range(len(small) - 2))
+    return None if gone else ends[-1] - 1

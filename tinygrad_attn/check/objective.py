@@ -30,8 +30,11 @@ class Objective(ABC):
         """What is summed at `arrays`, real or complex, followed by the weights of each."""
 
     @abstractmethod
-    def gradient(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The gradient by the rules under test, an array of its own for each of `arrays`."""
+    def gradient(self, arrays: Sequence[np.ndarray], recorded: bool = False) -> list[np.ndarray]:
+        """The gradient by the rules under test, an array of its own for each of `arrays`.
+
+        `recorded`: the rules run on tensors, so that the thread's watcher sees all that they compute.
+        """
 
     def ignores_upstream(self, which: int) -> bool:
         """Whether the gradient for array number `which` stays the same when the upstream gradients change."""
@@ -81,10 +84,17 @@ class FirstOrder(Objective):
         _, outputs = self._problem.run(arrays)
         return [*(output.data for output in outputs), *self.upstream]
 
-    def gradient(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def gradient(self, arrays: Sequence[np.ndarray], recorded: bool = False) -> list[np.ndarray]:
         """One backward pass with the upstream gradients. Raises BackwardError if that raises."""
         variables, outputs = self._problem.run(arrays)
-        return [g.data for g in _by_rules(weigh(*outputs, *self.upstream), variables)]
+        return [g.data for g in _by_rules(weigh(*outputs, *self.upstream), variables, recorded)]
+
+    def gradient_twice(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Two backward passes through one graph. Raises BackwardError if one raises."""
+        variables, outputs = self._problem.run(self.arrays)
+        total = weigh(*outputs, *self.upstream)
+        first, second = ([g.data.copy() for g in _by_rules(total, variables)] for _ in range(2))
+        return first, second
 
     def ignores_upstream(self, which: int) -> bool:
         """As `Objective.ignores_upstream`; compares with upstream gradients of another size and ratio."""
@@ -113,14 +123,14 @@ class SecondOrder(Objective):
         found = _by_rules(weigh(*outputs, *arrays[self._count :]), variables)
         return [*(g.data for g in found), *self._direction]
 
-    def gradient(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def gradient(self, arrays: Sequence[np.ndarray], recorded: bool = False) -> list[np.ndarray]:
         """Backward through the backward pass. Raises BackwardError if either raises."""
         variables, outputs = self._problem.run(arrays[: self._count])
         upstream = [leaf(array) for array in arrays[self._count :]]
         for tensor in upstream:
             tensor.requires_grad = True
         found = _by_rules(weigh(*outputs, *upstream), variables, create_graph=True)
-        return [g.data for g in _by_rules(weigh(*found, *self._direction), [*variables, *upstream])]
+        return [g.data for g in _by_rules(weigh(*found, *self._direction), [*variables, *upstream], recorded)]
 
 
 def gradients(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_attn.check.state import ModuleState
 from tinygrad_attn.engine import Primitive, Tensor
 from tinygrad_attn.engine.modes import changed_mode
 from tinygrad_attn.engine.tensor import leaf, value_of
@@ -61,6 +62,7 @@ class Problem:
             raise ValueError(
                 "gradcheck: nothing to check: no input is a floating tensor or array, or has parameters"
             )
+        self._state = ModuleState(self._modules)
         self._note_precision()
         self._note_shared_memory()
 
@@ -72,10 +74,11 @@ class Problem:
     def run(self, arrays: Sequence[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
         """The function at other values: the variables as tensors that require a gradient, and the outputs.
 
-        Only inside `borrowed`.
+        Modules start from the state they were given in. Only inside `borrowed`.
         """
         arguments = list(self._arguments)
         variables = []
+        self._state.put_back()
         for variable, array in zip(self.variables, arrays, strict=True):
             if variable.parameter is None:
                 tensor = leaf(array.copy())
@@ -96,11 +99,10 @@ class Problem:
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
-        """Afterwards the modules hold what they held before, to the bit, and are in the same mode."""
+        """Afterwards the modules hold what they held before, to the bit."""
         fields = ("data", "grad", "name", "_tracked", "_number")
         parameters = [variable.parameter for variable in self.variables if variable.parameter is not None]
         held = [(parameter, [getattr(parameter, field) for field in fields]) for parameter in parameters]
-        training = [(part, part.training) for module in self._modules for part in _parts(module)]
         try:
             with changed_mode(recording=True), np.errstate(all="ignore"):
                 yield
@@ -108,9 +110,8 @@ class Problem:
             for parameter, values in held:
                 for field, value in zip(fields, values, strict=True):
                     setattr(parameter, field, value)
-            for part, mode in training:
-                if part.training != mode:
-                    part.training = mode
+            self._state.put_back()
+            self._state.rewind()
 
     def _find_variables(self) -> None:
         owner = self._fn if is_module(self._fn) else getattr(self._fn, "__self__", None)
@@ -175,7 +176,7 @@ class Problem:
             if array.dtype != np.float64:
                 other.setdefault(str(array.dtype), []).append(variable.name)
         for dtype, names in other.items():
-            self.notes.append(f"{dtype}: {_some(names)} converted to float64 for the check")
+            self.notes.append(f"{dtype}: {some(names)} converted to float64 for the check")
 
     def _note_shared_memory(self) -> None:
         given = self._given()
@@ -193,7 +194,7 @@ class Problem:
             ]
             if shared:
                 self.notes.append(
-                    f"shared memory: {variable.name} and {_some(shared)}; each was checked by itself"
+                    f"shared memory: {variable.name} and {some(shared)}; each was checked by itself"
                 )
 
 
@@ -227,11 +228,6 @@ def is_module(candidate: Any) -> bool:
     return callable(getattr(candidate, "named_parameters", None)) and not isinstance(candidate, type)
 
 
-def _parts(module: Any) -> Iterator[Any]:
-    for part in module.modules() if callable(getattr(module, "modules", None)) else (module,):
-        if hasattr(part, "training"):
-            yield part
-
-
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """Names in a sentence, the first of them if there are many."""
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"

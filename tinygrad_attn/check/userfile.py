@@ -86,7 +86,7 @@ def _inputs(module: ModuleType, name: str, fn: Callable[..., Any]) -> Any:
     given = getattr(module, INPUTS, None)
     if isinstance(given, Mapping):
         given = given.get(name)
-    if callable(given):
+    if callable(given) and not is_module(given):
         given = _called(given, INPUTS)
     if given is not None:
         return given
