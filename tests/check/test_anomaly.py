@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tinygrad_attn as ta
+from tinygrad_attn.data import make_batch
 from tinygrad_attn.engine.modes import thread
 
 HERE = __file__
@@ -78,8 +79,82 @@ def test_inside_a_fused_operation(explicit: bool) -> None:
             bad(x)
 
     error = caught(run)
-    assert error.operation == ("exp" if explicit else "bad")
-    assert error.scope == ("bad" if explicit else "kernels")
+    assert error.operation == "exp" and error.scope == ("bad" if explicit else "kernels/bad")
+    assert explicit or (error.site is not None and error.site.text == "bad(x)")
+
+
+def test_what_only_a_kernel_does() -> None:
+    x = ta.Tensor([1.0, 2.0], requires_grad=True)
+    forward = ta.fused(lambda x: x * 2.0, lambda x: x / 0.0, lambda g, y, x: (g,), name="forward")
+    error = caught(lambda: forward(x))
+    assert (error.operation, error.phase, error.scope) == ("forward", "forward", "")
+    backward = ta.fused(lambda x: x * 2.0, lambda x: x * 2.0, lambda g, y, x: (g / 0.0,), name="backward")
+
+    def run() -> None:
+        with ta.scope("outside"):
+            y = backward(x)
+        y.sum().backward()
+
+    error = caught(run)
+    assert (error.operation, error.phase, error.scope) == ("backward", "backward", "outside")
+
+
+def test_the_step_within_a_kernel_is_named() -> None:
+    """A training takes the kernels, where a step is no operation of its own."""
+    model = ta.nn.Seq2Seq(6, 6, 3, 4, dtype=np.float64, rng=np.random.default_rng(0))
+    batch = make_batch([(np.array([4, 5]), np.array([4, 5, 4]))])
+    model.decoder.attention.v_a.data[:] = 1.7e308
+    model.decoder.attention.U_a.data[:] = 50.0
+    error = caught(lambda: model.loss(batch))
+    assert error.phase == "forward" and error.scope == "decoder/bahdanau_decoder/step 1/additive_scores"
+    assert error.site is not None and "model.loss(batch)" in error.site.text
+
+
+def test_an_infinity_that_is_gone_after_the_step() -> None:
+    model = ta.nn.Seq2Seq(6, 6, 3, 4, dtype=np.float64, rng=np.random.default_rng(0))
+    batch = make_batch([(np.array([4, 5]), np.array([5, 4, 5]))])
+    model.target_embedding.weight.data[5] = 1e308
+    model.decoder.cell.weight_ih.data[:] = 9.0
+    with np.errstate(all="ignore"):
+        assert np.isfinite(model.loss(batch).item())
+    assert "step 2" in caught(lambda: model.loss(batch)).scope
+
+
+def test_the_step_within_a_kernel_whose_gradient_is_at_fault() -> None:
+    x = ta.Tensor([0.0, 4.0], requires_grad=True)
+    root = ta.fused(
+        lambda x: ta.sqrt(x) * 2.0, lambda x: 2 * np.sqrt(x), lambda g, y, x: (g / np.sqrt(x),), name="root"
+    )
+
+    def run() -> None:
+        with ta.scope("encoder"):
+            y = root(x)  # made here
+        (y * 3).sum().backward()  # backward here
+
+    error = caught(run)
+    assert (error.operation, error.phase, error.scope) == ("sqrt", "backward", "encoder/root")
+    assert error.site is not None and error.site.text.endswith("# backward here")
+    assert error.forward_site is not None and error.forward_site.text.endswith("# made here")
+
+
+@pytest.mark.parametrize(
+    ("operation", "run"),
+    [
+        ("log", lambda: ta.log(ta.Tensor([0.0, np.inf]))),
+        ("log", lambda: ta.log(ta.Tensor([0.0, np.nan]))),
+        ("exp", lambda: ta.exp(ta.Tensor([-np.inf, 1000.0]))),
+        ("div", lambda: ta.Tensor([0.0, np.nan]) / ta.Tensor([0.0, 1.0])),
+        ("log", lambda: ta.log(ta.Tensor([0.0, np.inf, 1.0], requires_grad=True) + 0.0)),
+    ],
+)
+def test_what_was_not_finite_before_does_not_hide_what_an_operation_makes(operation: str, run: Any) -> None:
+    assert caught(run).operation == operation
+
+
+def test_nor_in_the_backward_pass() -> None:
+    x = ta.Tensor([0.0, np.inf, 4.0], requires_grad=True)
+    error = caught(lambda: ta.sqrt(x).backward(np.ones(3)))
+    assert (error.operation, error.phase) == ("sqrt", "backward")
 
 
 def test_a_sum_of_gradients_that_overflows() -> None:

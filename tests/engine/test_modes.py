@@ -151,8 +151,9 @@ def test_watcher_sees_every_operation_and_every_gradient() -> None:
     seen: list[Any] = []
 
     class Watcher:
-        def forward(self, output: Any, primitive: Any, arrays: Any) -> None:
+        def forward(self, output: Any, primitive: Any, arrays: Any, static: Any) -> None:
             seen.append(("forward", primitive.name, output.item()))
+            assert static == {} and len(arrays) == 2
 
         def backward(self, output: Any, slot: int, upstream: Any, gradient: Any) -> None:
             seen.append(("backward", output._primitive.name, slot, float(gradient)))

@@ -6,20 +6,23 @@ import linecache
 import os
 import sys
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine import Primitive, Product, Tensor
+from tinygrad_attn.engine import Fused, Primitive, Product, Tensor, grad, scope
 from tinygrad_attn.engine.modes import changed_mode, thread
+from tinygrad_attn.engine.tensor import leaf
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Frames in these are never what somebody wants to read, not even when a model of this package is being
 # trained.
 _INNER = tuple(_PACKAGE + part + os.sep for part in ("engine", "ops", "check"))
+
+_SOME_NUMBER = 0.7310585786
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,9 @@ def detect_anomaly() -> Iterator[None]:
     So does one that makes a NaN out of infinities, and a rule that makes either in the backward pass. The
     error names the operation, its scope, the shapes and ranges of what it was given, and the lines of code
     that called it; in the backward pass also where a NaN that no operation made, such as one in a weight,
-    came in. Plain numpy warnings for the same are silenced meanwhile. Costs a look at every value; for the
-    search, not for training.
+    came in. A fused operation is run by its definition as well, so that the error names the step within it.
+    Plain numpy warnings for the same are silenced meanwhile. Costs a look at every value; for the search, not
+    for training.
     """
     with changed_mode(watcher=_Finder()), np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         yield
@@ -97,17 +101,25 @@ class _Finder:
         # By identity: a WeakKeyDictionary would compare tensors, entry by entry.
         self._sites: dict[int, tuple[weakref.ref[Tensor], Site]] = {}
         self._came_in: list[str] = []  # where a NaN that no operation in here made was first met
+        self._site: Site | None = None  # of the fused operation whose definition is being looked at
 
-    def forward(self, output: Tensor, primitive: Primitive, arrays: Sequence[Any]) -> None:
+    def forward(
+        self, output: Tensor, primitive: Primitive, arrays: Sequence[Any], static: Mapping[str, Any]
+    ) -> None:
         """Raises if `output` is the first that is not finite; else notes the line that called."""
-        site = _calling_line()
-        bad = _new_fault(output.data, arrays)
+        site = self._site or _calling_line()
+        if isinstance(primitive, Fused):
+            with self._inside(site), scope(primitive.name), changed_mode(recording=False, explicit=True):
+                primitive.definition(*_as_tensors(arrays), **static)
+        bad = _new_fault(output.data, arrays, lambda given: _again(primitive, given, static))
         if bad:
-            scope = _scope_path(thread.mode.scope)
-            message = [f"{primitive.name} made {bad}{_within(scope)}, in the forward pass"]
+            place = _scope_path(thread.mode.scope)
+            message = [f"{primitive.name} made {bad}{_within(place)}, in the forward pass"]
             message += _described([(f"input {i}", array) for i, array in enumerate(arrays)])
             message += [f"  output: {_range(output.data)}", f"  called at {site or 'an unknown line'}"]
-            raise AnomalyError("\n".join(message), primitive.name, "forward", scope, site, None)
+            raise AnomalyError("\n".join(message), primitive.name, "forward", place, site, None)
+        if self._site is not None:
+            return
         if not self._came_in and output.data.dtype.kind in "fc" and np.isnan(output.data).any():
             place = f"of {primitive.name}{_within(_scope_path(thread.mode.scope))}"
             self._came_in = [
@@ -130,8 +142,13 @@ class _Finder:
                 f"the sum of the gradients for the output of {primitive.name} has {_fault(upstream)}",
                 [("gradient", upstream)],
             )
-        bad = _new_fault(gradient, [upstream, *output._arrays])
+        bad = _new_fault(
+            gradient,
+            [upstream, *output._arrays],
+            lambda given: _again(primitive, given[1:], output._static, slot, given[0]),
+        )
         if bad:
+            self._look_within(output, slot, upstream)
             given = [(f"input {i}", array) for i, array in enumerate(output._arrays)]
             self._raise_backward(
                 output,
@@ -139,25 +156,85 @@ class _Finder:
                 [*given, ("output", output.data), ("upstream gradient", upstream), ("gradient", gradient)],
             )
 
+    def _look_within(self, output: Tensor, slot: int, upstream: np.ndarray) -> None:
+        """Raises for the operation within a fused one, if the definition meets the same fault."""
+        primitive = output._primitive
+        if not isinstance(primitive, Fused) or thread.mode.explicit:
+            return
+        _, made = self._sites.get(id(output), (None, None))
+        mode = changed_mode(recording=True, explicit=True, scope=output._scope)
+        with self._inside(made or _calling_line()), mode, scope(primitive.name):
+            inputs = _as_tensors(output._arrays)
+            inputs[slot].requires_grad = True
+            grad(primitive.definition(*inputs, **output._static), inputs[slot], upstream)
+
+    @contextmanager
+    def _inside(self, site: Site | None) -> Iterator[None]:
+        """Meanwhile the operations of a definition are looked at, which were called from `site` as one."""
+        self._site = site or Site("an unknown file", 0, "")
+        try:
+            yield
+        finally:
+            self._site = None
+
     def _raise_backward(self, output: Tensor, what: str, arrays: Sequence[tuple[str, Any]]) -> None:
         assert output._primitive is not None
-        scope, site = _scope_path(output._scope), _calling_line()
-        _, made = self._sites.get(id(output), (None, None))
-        message = [f"{what}{_within(scope)}, in the backward pass", *_described(arrays), *self._came_in]
+        place, site = _scope_path(output._scope), _calling_line()
+        made = self._site or self._sites.get(id(output), (None, None))[1]
+        message = [f"{what}{_within(place)}, in the backward pass", *_described(arrays), *self._came_in]
         message += [f"  forward called at {made or 'a line outside detect_anomaly'}"]
         message += [f"  backward called at {site or 'an unknown line'}"]
-        raise AnomalyError("\n".join(message), output._primitive.name, "backward", scope, site, made)
+        raise AnomalyError("\n".join(message), output._primitive.name, "backward", place, site, made)
 
 
-def _new_fault(value: np.ndarray, given: Sequence[Any]) -> str:
-    """What `value` has that nothing `given` explains, as words; empty if nothing."""
+def _new_fault(
+    value: np.ndarray, given: Sequence[Any], again: Callable[[Sequence[Any]], np.ndarray | None]
+) -> str:
+    """What `value` has that nothing `given` explains, as words; empty if nothing.
+
+    Where something that was given is not finite, the value is computed `again` with numbers in its place:
+    what is not finite then has another reason.
+    """
     if value.dtype.kind not in "fc" or np.isfinite(value).all():
         return ""
     floating = [x for x in map(np.asarray, given) if x.dtype.kind in "fc"]
     has_nan = bool(np.isnan(value).any())
     if any(np.isnan(x).any() for x in floating) or (not has_nan and any(np.isinf(x).any() for x in floating)):
-        return ""
+        other = again([_finite(x) for x in given])
+        return "" if other is None or np.isfinite(other).all() else _fault(other)
     return _fault(value)
+
+
+def _finite(given: Any) -> Any:
+    """The same with some number, of no special meaning, for every NaN and infinity."""
+    array = np.asarray(given)
+    if array.dtype.kind not in "fc" or np.isfinite(array).all():
+        return given
+    return np.where(np.isfinite(array), array, array.dtype.type(_SOME_NUMBER))
+
+
+def _again(
+    primitive: Primitive,
+    arrays: Sequence[Any],
+    static: Mapping[str, Any],
+    slot: int | None = None,
+    upstream: Any = None,
+) -> np.ndarray | None:
+    """The operation's value, or its gradient for the input in a slot; None if that cannot be computed."""
+    inputs = _as_tensors(arrays)
+    with changed_mode(watcher=None, recording=True):
+        try:
+            if slot is None:
+                return primitive(*inputs, **static).data
+            inputs[slot].requires_grad = True
+            return grad(primitive(*inputs, **static), inputs[slot], upstream)[0].data
+        except Exception:  # the numbers in place of others may be none that it takes
+            return None
+
+
+def _as_tensors(arrays: Sequence[Any]) -> list[Any]:
+    """Untracked tensors of the floating arrays, so that operations on them are seen; the rest as it is."""
+    return [leaf(x) if isinstance(x, np.ndarray) and x.dtype.kind in "fc" else x for x in arrays]
 
 
 def _fault(value: np.ndarray) -> str:

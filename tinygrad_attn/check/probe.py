@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -154,7 +154,9 @@ class _Rounding:
     def __init__(self, rng: np.random.Generator, units: int) -> None:
         self._rng, self._units = rng, units
 
-    def forward(self, output: Tensor, primitive: Primitive, arrays: Sequence[Any]) -> None:
+    def forward(
+        self, output: Tensor, primitive: Primitive, arrays: Sequence[Any], static: Mapping[str, Any]
+    ) -> None:
         """As Watcher.forward."""
         value = output.data
         if value.dtype.kind in "fc" and not np.isin(value, _entries(arrays)).all():

@@ -7,7 +7,7 @@ current scope. Each thread has its own; leaving a context restores what it found
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -37,8 +37,10 @@ class Scope(NamedTuple):
 class Watcher(Protocol):
     """What looks on while operations run, such as the search for the first NaN."""
 
-    def forward(self, output: Tensor, primitive: Primitive, arrays: Sequence[Any]) -> None:
-        """`primitive` computed `output` from `arrays`; the current scope is `thread.mode.scope`."""
+    def forward(
+        self, output: Tensor, primitive: Primitive, arrays: Sequence[Any], static: Mapping[str, Any]
+    ) -> None:
+        """`primitive` computed `output` from `arrays` and settings; the scope is `thread.mode.scope`."""
 
     def backward(self, output: Tensor, slot: int, upstream: Any, gradient: Any) -> None:
         """From `upstream`, the gradient of `output`, that of its operation's input number `slot` was

@@ -244,7 +244,7 @@ def _record(
     output._keeps = False
     mode = thread.mode
     if mode.watcher is not None:
-        mode.watcher.forward(output, primitive, arrays)
+        mode.watcher.forward(output, primitive, arrays, static)
     if tracked and mode.recording:
         output._tracked = True
         output._primitive = primitive
