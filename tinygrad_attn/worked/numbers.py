@@ -1,7 +1,7 @@
 """Every worked number of the two texts that the package follows: as printed there, and as computed here.
 
-The texts round on the way, so that a printed number may differ from the exact one by more than half a unit of
-its last digit; `units` says how much, and the tests hold it.
+The texts round on the way, and slip in some exponentials, so that a printed number may differ from the exact
+one by more than half a unit of its last digit; `units` says how much, and the tests hold it.
 """
 
 from __future__ import annotations
