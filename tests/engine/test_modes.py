@@ -50,6 +50,62 @@ def test_no_grad_as_a_decorator_of_a_recursive_function() -> None:
     assert (x * x).requires_grad
 
 
+@pytest.mark.parametrize("mode", [ta.no_grad, ta.explicit])
+def test_a_mode_may_be_entered_again_and_inside_itself(mode: Any) -> None:
+    before, one = thread.mode, mode()
+    for _ in range(2):
+        with one:
+            inside = thread.mode
+            with one:
+                assert thread.mode == inside != before
+            assert thread.mode == inside
+        assert thread.mode == before
+
+
+@pytest.mark.parametrize("mode", [ta.no_grad, ta.explicit])
+def test_a_mode_decorates_with_and_without_parentheses(mode: Any) -> None:
+    def found(depth: int = 0) -> Mode:
+        """Its words."""
+        return thread.mode if not depth else bare(depth - 1)
+
+    bare, called = mode(found), mode()(found)
+    with mode():
+        right = thread.mode
+    assert bare() == called() == bare(3) == right != thread.mode
+    assert bare.__name__ == "found" and bare.__doc__ == "Its words."
+
+
+def test_a_decorated_function_in_several_threads() -> None:
+    started, ended = threading.Barrier(2, timeout=5), threading.Barrier(2, timeout=5)
+    modes = []
+
+    @ta.no_grad
+    def work(first: bool) -> None:
+        started.wait()
+        if first:
+            ended.wait()  # the other has left by then
+
+    def run(first: bool) -> None:
+        with ta.scope(f"thread {first}"):
+            work(first)
+            if not first:
+                ended.wait()
+            modes.append(thread.mode)
+
+    threads = [threading.Thread(target=run, args=(first,)) for first in (True, False)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert {mode.scope.path() for mode in modes if mode.scope} == {"thread True", "thread False"}
+    assert all(mode.recording for mode in modes)
+
+
+def test_the_name_of_a_scope_is_text() -> None:
+    with pytest.raises(TypeError, match="scope: the name is a int, expected a str"):
+        ta.scope(3)  # type: ignore[arg-type]
+
+
 def test_every_thread_has_its_own_mode() -> None:
     x = leaf(2.0)
     inside, done = threading.Event(), threading.Event()

@@ -1,14 +1,15 @@
 """The state of a thread that operations look at, and the context managers that change it.
 
-There are three switches (`no_grad`, `explicit`, and the watcher that `detect_anomaly` installs) and the
-current scope. Each thread has its own; leaving a context restores what it found, also after an exception.
+There are three switches (`no_grad`, `explicit`, and the watcher that `detect_anomaly` installs), the current
+scope, and the processes that help. Each thread has its own; leaving a context restores what it found, also
+after an exception.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -24,14 +25,18 @@ class Scope(NamedTuple):
     outer: Scope | None
     name: str
 
-    def path(self) -> str:
-        """The names from the outermost in, joined by slashes: `decoder/step 2/attention`."""
+    def names(self) -> list[str]:
+        """The names from the outermost in."""
         names = []
         link: Scope | None = self
         while link is not None:
             names.append(link.name)
             link = link.outer
-        return "/".join(reversed(names))
+        return names[::-1]
+
+    def path(self) -> str:
+        """The names from the outermost in, joined by slashes: `decoder/step 2/attention`."""
+        return "/".join(self.names())
 
 
 class Watcher(Protocol):
@@ -64,25 +69,43 @@ class _Thread(threading.local):
 thread = _Thread()
 
 
-@contextmanager
-def changed_mode(**settings: Any) -> Iterator[None]:
-    """The thread's mode with the given fields replaced, for the length of a `with` block."""
-    found = thread.mode
-    thread.mode = found._replace(**settings)
-    try:
-        yield
-    finally:
-        thread.mode = found
+class changed_mode(ContextDecorator):  # noqa: N801 - a context manager, named as its use reads
+    """The thread's mode with the given fields replaced, for the length of a `with` block.
+
+    One object may be entered again, also inside itself, and decorates functions.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = settings
+        self._found: list[Mode] = []
+
+    def __enter__(self) -> None:
+        self._found.append(thread.mode)
+        thread.mode = thread.mode._replace(**self._settings)
+
+    def __exit__(self, *exception: object) -> None:
+        thread.mode = self._found.pop()
+
+    def _recreate_cm(self) -> changed_mode:  # a call of a decorated function, maybe in another thread
+        return changed_mode(**self._settings)
 
 
-def no_grad() -> Any:
-    """Nothing inside is recorded: outputs need no gradient. A context manager, also usable as a decorator."""
-    return changed_mode(recording=False)
+def no_grad(function: Callable[..., Any] | None = None) -> Any:
+    """Nothing inside is recorded, so outputs need no gradient. A context manager and a decorator, with or
+    without parentheses.
+    """
+    return _mode_or_decorated(changed_mode(recording=False), function)
 
 
-def explicit() -> Any:
-    """Fused operations run as their definition, so that every primitive is recorded. A context manager."""
-    return changed_mode(explicit=True)
+def explicit(function: Callable[..., Any] | None = None) -> Any:
+    """Fused operations run as their definition, so that every primitive is recorded. A context manager and a
+    decorator, with or without parentheses.
+    """
+    return _mode_or_decorated(changed_mode(explicit=True), function)
+
+
+def _mode_or_decorated(mode: changed_mode, function: Callable[..., Any] | None) -> Any:
+    return mode if function is None else mode(function)
 
 
 class scope:  # noqa: N801 - a context manager, named as its use reads
@@ -92,6 +115,8 @@ class scope:  # noqa: N801 - a context manager, named as its use reads
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"scope: the name is a {type(name).__name__}, expected a str")
         self.name = name
 
     def __enter__(self) -> None:
