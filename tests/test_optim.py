@@ -241,6 +241,17 @@ def test_data_that_was_replaced_is_taken_up_again(rule: str) -> None:
         first.step()
 
 
+@every
+def test_what_shares_memory_with_a_parameter_follows_it(rule: str) -> None:
+    (p,) = tensors((2, 3))
+    optimiser = RULES[rule]([p])
+    detached, array, row = p.detach(), p.numpy(), p.data[0]
+    for step in range(3):
+        set_gradients([p], step)
+        optimiser.step()
+        assert np.array_equal(detached.data, p.data) and array is p.data and np.array_equal(row, p.data[0])
+
+
 def test_a_load_after_steps_counts() -> None:
     model = ta.nn.Linear(3, 2, rng=RNG(0))
     optimiser = SGD(model.named_parameters(), lr=1.0)

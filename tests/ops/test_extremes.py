@@ -51,6 +51,27 @@ def test_cross_entropy_of_large_logits() -> None:
     assert gradient(lambda x: ta.cross_entropy(x, [0]), [[0.0, -INF]]) == (0, [[0, 0]])
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(np.float16, 6e4), (np.float32, 3e38), (np.float64, 1e308)])
+@pytest.mark.parametrize("kernel", [True, False])
+def test_scores_at_the_bounds_of_a_precision(dtype: Any, most: float, kernel: bool) -> None:
+    """Their difference is beyond it, and so is the loss of the unlikely class, which is infinite then."""
+    found = {
+        "softmax": (ta.softmax, [[1, 0, 0]]),
+        "masked": (lambda x: ta.softmax(x, mask=np.array([True, True, False])), [[1, 0, 0]]),
+        "log_softmax": (ta.log_softmax, [[0, -INF, -most]]),
+        "logsumexp": (lambda x: ta.logsumexp(x, axis=-1), [most]),
+        "likely": (lambda x: ta.cross_entropy(x, [0]), 0),
+        "unlikely": (lambda x: ta.cross_entropy(x, [1]), INF),
+    }
+    for name, (fn, right) in found.items():
+        x = ta.Tensor(np.array([[most, -most, 0]], dtype), requires_grad=True)
+        with ta.scope("") if kernel else ta.explicit():
+            y = fn(x)
+        assert y.dtype == dtype and np.array_equal(y.data, np.array(right, dtype)), name
+        y.backward(np.ones_like(y.data))
+        assert np.isfinite(x.grad).all(), name
+
+
 def test_log_softmax_where_softmax_underflows() -> None:
     assert ta.log_softmax(ta.Tensor([0.0, -800.0])).tolist() == [0, -800]
 

@@ -102,7 +102,9 @@ def _logsumexp(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 def _logsumexp_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     """g · softmax(x), and zero where nothing but minus infinity was summed."""
     total = _restored(y, x, axis)
-    return _restored(g, x, axis) * exp(x - where(np.isneginf(np.real(value_of(total))), 0, total))
+    with np.errstate(over="ignore"):  # what is minus infinity then has an exponential of zero all the same
+        below = x - where(np.isneginf(np.real(value_of(total))), 0, total)
+    return _restored(g, x, axis) * exp(below)
 
 
 _sum = Primitive(

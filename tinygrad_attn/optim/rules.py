@@ -23,7 +23,8 @@ class Optimizer(ABC):
         weight_decay: λ; every gradient g is taken as g + λ p, that of the loss with ½ λ |p|² added.
 
     Parameters whose `.grad` is None, and frozen ones (`requires_grad = False`), are left alone. A step writes
-    in place, so a graph recorded before it cannot be walked any more.
+    in place, so a graph recorded before it cannot be walked any more. An optimiser moves the parameters'
+    arrays into one: what shares memory with a `.data` from before, shares none with the one after.
 
     Raises:
         TypeError: for anything but tensors.
@@ -54,6 +55,8 @@ class Optimizer(ABC):
         if not any(parameter.requires_grad for _, parameter in named):
             raise ValueError(f"{title}: none of the {len(named)} parameters requires a gradient")
         self._groups = [Group(members, dtype, len(self._slots)) for dtype, members in by_dtype.items()]
+        for group in self._groups:
+            group.adopt()
 
     @property
     def lr(self) -> float:
