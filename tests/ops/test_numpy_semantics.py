@@ -534,3 +534,29 @@ def test_softmax_over_several_axes(axis: Any) -> None:
     np.testing.assert_allclose(ta.softmax(x, axis=axis).sum(axis).data, 1.0)
     np.testing.assert_allclose(ta.log_softmax(x, axis=axis).data, np.log(ta.softmax(x, axis=axis).data))
     assert ta.gradcheck(lambda x: ta.softmax(x, axis=axis), X)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((3,), (3,)),
+        ((2, 3), (3,)),
+        ((3,), (3, 4)),
+        ((2, 3), (3, 4)),
+        ((5, 2, 3), (3, 4)),
+        ((2, 3, 4), (5, 4, 6)),
+        ((4,), (5, 4, 6)),
+        ((2, 3, 4), (3, 2, 4, 6)),
+        ((), (2, 3)),
+        ((2, 3), ()),
+    ],
+)
+def test_dot(a: Any, b: Any) -> None:
+    """Not the products of two stacks one by one, as `@`, but of every pair."""
+    x, y = (np.random.default_rng(0).standard_normal(shape) for shape in (a, b))
+    left, right = ta.Tensor(x, requires_grad=True), ta.Tensor(y, requires_grad=True)
+    for found in (left.dot(right), np.dot(left, right), left.dot(y)):
+        np.testing.assert_allclose(found.data, np.dot(x, y), rtol=1e-13, atol=1e-14)
+    assert ta.gradcheck(np.dot, (left, right))
+    with pytest.raises(ValueError, match=r"matmul|einsum"):
+        ta.Tensor(np.ones((2, 3))).dot(np.ones((2, 4, 5)))

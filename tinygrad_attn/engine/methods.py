@@ -100,8 +100,8 @@ class Methods:
         return rules.matmul(self, other)
 
     def dot(self, other: Any) -> Tensor:
-        """The matrix product, as numpy's `@`."""
-        return rules.matmul(self, other)
+        """numpy's `dot`: `@` for vectors and matrices, but for every pair of matrices of two stacks."""
+        return rules.dot(self, other)
 
     def transpose(self, *axes: Any) -> Tensor:
         """The tensor with its axes in the order `axes` (reversed when left out)."""

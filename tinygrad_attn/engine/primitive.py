@@ -33,6 +33,7 @@ class Primitive:
             gradient `g` for the value `y`. None where no gradient is defined (a mask, indices).
         each: instead of `vjps`, for operations on any number of inputs: `each(g, y, *inputs, index=i,
             **static)`.
+        doc: the docstring; that of `forward` if left out.
 
     A rule is written with operators and other primitives alone, and so serves float arrays, complex arrays
     and tensors (`create_graph`). It may return a gradient of the broadcast shape; the engine sums it back.

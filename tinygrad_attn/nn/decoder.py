@@ -1,8 +1,7 @@
 """The decoder: a recurrent cell that looks at the source before (Bahdanau) or after (Luong) each step.
 
 One step and the unrolled sequence are kept apart: `step` gives the logits of one target position, `unroll`
-    reads a
-known target (teacher forcing) and computes all logits in one product at the end.
+reads a known target (teacher forcing) and computes all logits in one product at the end.
 """
 
 from __future__ import annotations
@@ -195,7 +194,10 @@ class AttentionDecoder(Module):
             self._checked(token_embedding, len(memory.annotations) * memory.candidates, 2)
         )
         taken = self._advance(token_embedding, state, memory)
-        read = self._read(taken.s, taken.context, token_embedding, taken.state.attentional)
+        if self.combine is None:
+            read = self._read(taken.s, taken.context, token_embedding)
+        else:
+            read = self.dropout(_present(taken.state.attentional))
         return taken._replace(logits=expose(self.output(read), "logits"), state=self._carried(taken.state))
 
     @scoped
@@ -219,12 +221,14 @@ class AttentionDecoder(Module):
                 step = self._advance(embedded[:, i], state, memory)
             taken.append(step)
             state = self._carried(step.state)
-        states = stack([step.s for step in taken], axis=1)  # (B, N, H)
-        contexts = stack([step.context for step in taken], axis=1)  # (B, N, V)
-        attentional = None
-        if self.combine is not None:
+        if self.combine is None:
+            states = stack([step.s for step in taken], axis=1)  # (B, N, H)
+            contexts = stack([step.context for step in taken], axis=1)  # (B, N, V)
+            read = self._read(states, contexts, embedded)
+        else:
             attentional = stack([_present(step.state.attentional) for step in taken], axis=1)  # (B, N, H)
-        logits = self.output(self._read(states, contexts, embedded, attentional))
+            read = self.dropout(attentional)
+        logits = self.output(read)
         return Unrolled(expose(logits, "logits"), taken, initial)
 
     @scoped
@@ -323,11 +327,8 @@ class AttentionDecoder(Module):
     def _carried(self, state: DecoderState) -> DecoderState:
         return state if self.input_feeding else DecoderState(state.cell)
 
-    def _read(self, s: Tensor, context: Tensor, word: Tensor, attentional: Tensor | None) -> Tensor:
-        """What the output layer reads."""
-        if self.combine is not None:
-            attended: Tensor = self.dropout(_present(attentional))
-            return attended
+    def _read(self, s: Tensor, context: Tensor, word: Tensor) -> Tensor:
+        """What the output layer reads, of Bahdanau's decoder."""
         return self._deepened(concatenate([s, context, word], axis=-1))
 
     def _deepened(self, read: Tensor) -> Tensor:

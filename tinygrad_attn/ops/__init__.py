@@ -1,10 +1,11 @@
 """Floor 3: the rule tables, and the kernels of fused operations with their definitions."""
 
+import string
 from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine.tensor import Tensor, leaf
+from tinygrad_attn.engine.tensor import Tensor, leaf, value_of
 from tinygrad_attn.engine.tensor import rules as _rules
 from tinygrad_attn.ops.elementwise import (
     abs,
@@ -110,9 +111,21 @@ def _numpy_clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None
     return clip(x, a_min if min is None else min, a_max if max is None else max)
 
 
+def _dot(a: Any, b: Any) -> Tensor:
+    """numpy.dot: over the last axis of `a` and the last but one of `b`, for all pairs of their others."""
+    left, right = np.ndim(value_of(a)), np.ndim(value_of(b))
+    if not left or not right:
+        return mul(a, b)
+    if right <= 2:
+        return matmul(a, b)
+    axes, others = string.ascii_lowercase[: left - 1], string.ascii_uppercase[: right - 2]
+    return einsum(f"{axes}y,{others}yz->{axes}{others}z", a, b)
+
+
 for _name in __all__:
     setattr(_rules, _name, globals()[_name])
 _rules.astype = _astype
+_rules.dot = _dot
 _rules.ufuncs.update(
     {
         np.absolute: abs,
@@ -138,6 +151,7 @@ _rules.functions.update(
         np.broadcast_to: broadcast_to,
         np.clip: _numpy_clip,
         np.concatenate: concatenate,
+        np.dot: _dot,
         np.einsum: einsum,
         np.expand_dims: expand_dims,
         np.linalg.norm: _numpy_norm,

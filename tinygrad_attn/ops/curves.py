@@ -1,4 +1,5 @@
-"""σ and tanh on plain arrays, written into arrays that are there, and their gradients, for the kernels.
+"""σ and tanh on plain arrays, written into arrays that are there, and their gradients, for the kernels. Most
+functions here give the `Calls` that do so when they are run.
 
 numpy's exp is quicker than its tanh, so where it pays tanh goes by way of exp. In float32 that stays
 within a few roundings of 1.
@@ -44,14 +45,17 @@ def sigmoid_of(x: np.ndarray, out: np.ndarray) -> None:
 
 
 def sigmoid_of_minus_(x: np.ndarray) -> Calls:
-    """σ(-x) = 1 / (1 + exp(x)), in place. exp may be infinite, and σ is zero then: no reason for a warning,
-    which is the caller's to turn off, as that takes longer than a call on a small array."""
+    """Calls for σ(-x) = 1 / (1 + exp(x)), in place.
+
+    exp may be infinite, and σ is zero then: no reason for a warning, which is the caller's to turn off, as
+    that takes longer than a call on a small array.
+    """
     one = constant(1, x.dtype)
     return [call(exp, x, x), call(add, x, one, x), call(divide, one, x, x)]
 
 
 def tanh_(x: np.ndarray) -> Calls:
-    """tanh x, in place, for a contiguous array; exp may overflow, as in `sigmoid_of_minus_`."""
+    """Calls for tanh x, in place, for a contiguous array; exp may overflow, as in `sigmoid_of_minus_`."""
     if x.size < LARGE:
         return [call(tanh, x, x)]
     return [call(multiply, x, constant(2, x.dtype), x), call(tanh_of_half_, x)]
@@ -71,7 +75,7 @@ def tanh_of_half_(x: np.ndarray) -> None:
 
 
 def tanh_of_sum(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> Calls:
-    """out = tanh(x + y) = 1 - 2 / (1 + a b), given a = exp(2x) and b = exp(2y), both `moderate`.
+    """Calls for out = tanh(x + y) = 1 - 2 / (1 + a b), given a = exp(2x) and b = exp(2y), both `moderate`.
 
     For every pair of many x and y that takes as many exponentials as there are x and y, not pairs.
     """
@@ -98,12 +102,12 @@ def moderate(x: np.ndarray, multiple: int = 1) -> bool:
 
 
 def sigmoid_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> Calls:
-    """out = g y (1 - y)."""
+    """Calls for out = g y (1 - y)."""
     one = constant(1, y.dtype)
     return [call(subtract, one, y, out), call(multiply, out, y, out), call(multiply, out, g, out)]
 
 
 def tanh_backward(g: np.ndarray, y: np.ndarray, out: np.ndarray) -> Calls:
-    """out = g (1 - y²)."""
+    """Calls for out = g (1 - y²)."""
     one = constant(1, y.dtype)
     return [call(multiply, y, y, out), call(subtract, one, out, out), call(multiply, out, g, out)]

@@ -129,8 +129,8 @@ def _reduce(primitive: Primitive, x: Any, axis: Axis, keepdims: bool) -> Tensor:
 
 
 def _count(name: str, x: Any, axis: Axis) -> int:
-    shape = np.shape(value_of(x))
-    return math.prod(shape[i] for i in normalized_axes(name, axis, len(shape)))
+    array = np.asarray(value_of(x))
+    return _size(array, normalized_axes(name, axis, array.ndim))
 
 
 def _freedom(name: str, x: Any, axis: Axis, ddof: int) -> int:

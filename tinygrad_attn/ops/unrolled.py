@@ -15,9 +15,7 @@ import numpy as np
 from tinygrad_attn.engine import fused, scope
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.ops.attention import additive_scores, weighted_sum
-from tinygrad_attn.ops.buffers import (
-    input_weight,
-)
+from tinygrad_attn.ops.buffers import input_weight
 from tinygrad_attn.ops.calls import run
 from tinygrad_attn.ops.checks import Sizes, once
 from tinygrad_attn.ops.curves import constant, moderate, reach, tanh_of_half_
@@ -98,23 +96,12 @@ def _kernel(
     *weights: np.ndarray,
     cell: str,
 ) -> tuple[Any, Any]:
-    step, (w_ih, w_hh, b_ih, b_hh) = STEPS[cell], weights
+    step = STEPS[cell]
     _check(step, (words, initial, annotations, keys, mask, w_a, v_a), weights)
     (batch, count, inner), (_, length, width), size = words.shape, annotations.shape, initial.shape[1]
     loan = pool.borrow(Space, step, count, batch, inner, size, length, width, len(v_a), words.dtype)
     space: Space = loan.space
-    buffers = space.buffers
-    space.words[:, :, 1:] = words.swapaxes(0, 1)
-    w_e = input_weight(step, w_ih[:, :inner], b_ih, b_hh)
-    # The words' share of the gates, to which each step adds the context's.
-    np.matmul(w_e, space.words.swapaxes(1, 2), buffers.shares)
-    np.copyto(space.w_hh, w_hh)
-    np.copyto(space.w_c, w_ih[:, inner:])
-    np.copyto(space.w_a, w_a)
-    np.copyto(space.v_a, v_a)
-    np.add(w_a.T, w_a.T, space.w_q)
-    buffers.start(initial.T)
-    buffers.set_bias(b_hh)
+    _start(space, step, words, initial, w_a, v_a, weights)
     two = constant(2, keys.dtype)
     absent = None if mask is None else ~mask.T  # (T, B)
     near = moderate(keys if mask is None else keys[mask])
@@ -150,13 +137,45 @@ def _kernel(
                 at.scores[:, nothing] = 0
             np.matmul(at.row, annotations, at.context)
             run(at.enter)
-            buffers.step_on(i)
-    np.copyto(space.rows, buffers.states[0].swapaxes(1, 2))
-    read = np.empty((batch, count, size + width + inner), words.dtype)
-    read[:, :, :size] = space.rows[1:].swapaxes(0, 1)
-    read[:, :, size : size + width] = space.contexts.swapaxes(0, 1)
+            space.buffers.step_on(i)
+    return _read(space, words), loan
+
+
+def _start(
+    space: Space,
+    step: type[Step],
+    words: np.ndarray,
+    initial: np.ndarray,
+    w_a: np.ndarray,
+    v_a: np.ndarray,
+    weights: Sequence[np.ndarray],
+) -> None:
+    """Copies what the steps read to where they read it, with the words' share of the gates, to which each
+    step adds the context's."""
+    w_ih, w_hh, b_ih, b_hh = weights
+    inner = words.shape[2]
+    space.words[:, :, 1:] = words.swapaxes(0, 1)
+    w_e = input_weight(step, w_ih[:, :inner], b_ih, b_hh)
+    np.matmul(w_e, space.words.swapaxes(1, 2), space.buffers.shares)
+    np.copyto(space.w_hh, w_hh)
+    np.copyto(space.w_c, w_ih[:, inner:])
+    np.copyto(space.w_a, w_a)
+    np.copyto(space.v_a, v_a)
+    np.add(w_a.T, w_a.T, space.w_q)
+    space.buffers.start(initial.T)
+    space.buffers.set_bias(b_hh)
+
+
+def _read(space: Space, words: np.ndarray) -> np.ndarray:
+    """[s_i ; c_i ; E y_{i-1}] of all steps, a new array (B, N, H + V + E)."""
+    np.copyto(space.rows, space.buffers.states[0].swapaxes(1, 2))
+    states, contexts = space.rows[1:].swapaxes(0, 1), space.contexts.swapaxes(0, 1)
+    size, width = states.shape[2], contexts.shape[2]
+    read = np.empty((*words.shape[:2], size + width + words.shape[2]), words.dtype)
+    read[:, :, :size] = states
+    read[:, :, size : size + width] = contexts
     read[:, :, size + width :] = words
-    return read, loan
+    return read
 
 
 def _vjp(
