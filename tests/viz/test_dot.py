@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -195,3 +199,87 @@ def test_json_holds_the_snapshot_and_the_picture() -> None:
         strange["nodes"][0]["value"]["data"] == ["NaN", "Infinity", 1.0]
         and strange["nodes"][0]["gradient"] is None
     )
+
+
+def test_threads_that_draw_leave_standard_error_as_it_was() -> None:
+    before = os.fstat(2)
+    with render._without_font_warnings():
+        other = threading.Thread(target=lambda: ta.viz.graph(running_example()).svg())
+        other.start()
+        time.sleep(0.2)
+    other.join()
+    assert os.path.samestat(os.fstat(2), before)
+
+
+def test_no_descriptor_is_lost_where_no_file_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    free = os.dup(2)
+    os.close(free)
+    with pytest.raises(OSError, match="no space"), render._without_font_warnings():
+        pass
+    again = os.dup(2)
+    os.close(again)
+    assert again == free
+
+
+UNSEEN = [
+    "",
+    " ",
+    "\n",
+    "\u200b",
+    "\u200d",
+    "\ufe0f",
+    "\u0301",
+    "\u3000",
+    "\u202e",
+    "\u00ad",
+    "\ufeff",
+    "\u2060",
+]
+
+
+@pytest.mark.parametrize("name", UNSEEN, ids=ascii)
+def test_names_that_cannot_be_seen_are_no_trouble(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    x = ta.Tensor([1.0, 2.0], requires_grad=True, name=name)
+    with ta.scope("m"), ta.scope(name):
+        y = ta.tanh(x)
+        y.name = name
+        z = y * 2.0
+        z.name = "z"
+    loss = z.sum()
+    loss.name = name
+    loss.backward()
+    for graph in (ta.viz.graph(loss), ta.viz.graph(loss, fold="m"), ta.viz.graph(loss, detail="model")):
+        parsed(graph.svg())
+    assert capfd.readouterr().err == ""
+
+
+def test_marks_that_turn_the_direction_of_text_are_visible() -> None:
+    x = ta.Tensor(1.0, requires_grad=True, name="a\u202eb\u200bc")
+    _, _, texts = parsed(ta.viz.graph(x * 2.0).svg())
+    assert "a\ufffdb\ufffdc" in [text.strip() for text in texts]
+
+
+def test_sizes_far_from_one_are_drawn() -> None:
+    for size in (1e-200, 1e200):
+        x = ta.Tensor(np.full(40, 2.0), requires_grad=True, name="x")
+        y = x * ta.Tensor(np.full(40, size), requires_grad=True, name="w")
+        y.backward(np.ones(40))
+        source = ta.viz.graph(y).dot.source
+        assert f"norm {np.sqrt(40) * size:.4g}" in source and "norm 0" not in source and "∞" not in source
+    x, w = (ta.Tensor(np.full(40, v), requires_grad=True) for v in (1e200, 1e-200))
+    y = x * w
+    y.backward(np.ones(40))
+    assert ta.viz.graph(y).svg()
+
+
+def test_a_notice_is_given_in_full() -> None:
+    x = ta.Tensor([1.0], requires_grad=True, name="x" * 59)
+    y = x * 2.0
+    y.backward()
+    with ta.no_grad():
+        x *= 0.5
+    assert "x" * 59 in ta.viz.graph(y).dot.source.partition("label=<<font")[2]

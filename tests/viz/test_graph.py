@@ -237,3 +237,29 @@ def test_wrong_arguments() -> None:
         ta.viz.graph(small_loss(), fold="decodr")
     with pytest.raises(KeyError, match="nobody"):
         ta.viz.graph(loss)["nobody"]
+
+
+def test_gradients_of_another_loss_are_not_shown_as_this_ones() -> None:
+    model, data = small_model(), batch()
+    output = model(data.source, data.lengths, data.target_in)
+    loss = ta.cross_entropy(output.logits, data.target_out)
+    (loss + 10 * (output.steps[0].weights ** 2).sum()).backward()
+    graph = ta.viz.graph(loss)
+    assert graph.notices == ["No gradients: backward() has not been called on this tensor."]
+    assert output.steps[0].weights.grad is not None and graph["α"].operation is not None
+    assert all(node.gradient is None for node in graph.record.nodes)
+
+
+def test_gradients_that_start_from_a_kept_one_are_not_called_the_tensors_own() -> None:
+    x = ta.Tensor([1.0, 2.0], requires_grad=True, name="x")
+    h = x * 3.0
+    h.name = "h"
+    h.retain_grad()
+    loss = (h**2).sum()
+    loss.name = "loss"
+    loss.backward()
+    inner, whole = ta.viz.graph(h), ta.viz.graph(loss)
+    assert "∂h" not in inner.dot.source and ">∂<" in inner.dot.source
+    assert "∂loss" in whole.dot.source and whole.notices == []
+    np.testing.assert_array_equal(inner["x"].gradient, [18.0, 36.0])
+    assert "∂x" not in ta.viz.graph(x).dot.source

@@ -169,3 +169,32 @@ def test_repeated_modules_and_single_numbers_are_no_trouble() -> None:
             ta.viz.graph(y, detail=detail, fold=fold).svg()
     with pytest.raises(ValueError, match="matches no scope"):
         ta.viz.graph(y, fold="step 9")
+
+
+def test_a_pattern_knows_no_sign_but_the_star() -> None:
+    x = ta.Tensor([1.0], requires_grad=True)
+    with ta.scope("layer[0]"):
+        y = ta.tanh(x)
+    with ta.scope("layer0"):
+        z = ta.tanh(y)
+    with ta.scope("why?"):
+        loss = (z * 2.0).sum()
+    assert names(ta.viz.graph(loss, fold="layer[0]"))["layer[0]"] == 1
+    assert names(ta.viz.graph(loss, fold="layer[0]"))["layer0"] == 0
+    assert names(ta.viz.graph(loss, fold="why?", detail="primitive"))["why?"] == 1
+    with pytest.raises(ValueError, match="fold='layer.' matches no scope"):
+        ta.viz.graph(loss, fold="layer?")
+    with pytest.raises(ValueError, match="open='whyx' matches no scope"):
+        ta.viz.graph(loss, open="whyx")
+
+
+@pytest.mark.parametrize("name", ["linear", "log2"])
+def test_opened_operations_are_no_steps(name: str) -> None:
+    double = ta.fused(lambda x: x * 2.0 + 0.0, lambda x: x * 2.0, lambda g, y, x: (2 * g,), name=name)
+    y = ta.Tensor([1.0], requires_grad=True)
+    for _ in range(6):
+        y = double(y)
+    for limit in (20, 10, 5):
+        graph = ta.viz.graph(y, detail="primitive", limit=limit)
+        assert all(node.kind != "steps" and node.count == 1 for node in (*graph.nodes, *graph.boxes))
+        assert not any("repeated steps" in notice for notice in graph.notices)

@@ -29,7 +29,7 @@ from tinygrad_attn.viz.label import (
     rms,
 )
 from tinygrad_attn.viz.nodes import Edge, Node, Path
-from tinygrad_attn.viz.text import name_lines, one_line
+from tinygrad_attn.viz.text import name_lines, visible
 
 _FEW = 24  # boxes up to which lines carry amounts; beyond, pointing at a line shows it
 
@@ -95,7 +95,7 @@ def _frame(path: Path, opened: bool, depth: int) -> str:
     title = "<br/>".join(map(escape, name_lines(path[-1])))
     if opened:
         title = f"{title}<i>, opened</i>"
-        look = f'style="rounded,filled,dashed" color="#5b8dc9" fillcolor="{"#f3f8fe"}"'
+        look = 'style="rounded,filled,dashed" color="#5b8dc9" fillcolor="#f3f8fe"'
     else:
         look = f'style="rounded,filled" color="#cfd6dd" fillcolor="{"#f8f9fb" if depth % 2 else "#f1f3f6"}"'
     return f'graph [label=<{title}> labelloc=t labeljust=l fontsize=11 fontcolor="{FAINT}" margin=10 {look}]'
@@ -171,7 +171,7 @@ def legend(nodes: Sequence[Node], title: str, notices: Sequence[str], traced: bo
             )
         )
     for notice in notices:
-        text = "<br/>".join(escape(line) for line in _broken(one_line_each(notice), 100))
+        text = "<br/>".join(escape(line) for line in _broken(visible(notice), 100))
         rows.append(f'<tr><td align="left" balign="left"><i>{text}</i></td></tr>')
     table = f'<table border="0" cellspacing="2" cellpadding="2">{"".join(rows)}</table>'
     return f'<<font color="{INK}" point-size="10">{table}</font>>'
@@ -182,11 +182,6 @@ def _strip(cells: Sequence[str]) -> str:
         '<tr><td align="left"><table border="0" cellborder="0" cellspacing="3" cellpadding="2"><tr>'
         f"{''.join(cells)}</tr></table></td></tr>"
     )
-
-
-def one_line_each(text: str) -> str:
-    """Running text in which nothing is invisible; not cut."""
-    return " ".join(one_line(word) for word in text.split(" "))
 
 
 def _broken(text: str, width: int) -> list[str]:

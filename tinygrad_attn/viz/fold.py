@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from tinygrad_attn.viz.nodes import Path
 from tinygrad_attn.viz.record import Record
@@ -97,7 +97,12 @@ def scopes_of(record: Record) -> list[Path]:
 def matches(scope: Path, patterns: Sequence[str]) -> bool:
     """Whether a pattern (`*` stands for anything) gives the scope in full, or its last names."""
     joined = "/".join(scope)
-    return any(joined == p or fnmatchcase(joined, p) or fnmatchcase(joined, f"*/{p}") for p in patterns)
+    return any(_expression(pattern).fullmatch(joined) for pattern in patterns)
+
+
+@lru_cache(maxsize=64)
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile("(.*/)?" + ".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
 def numbered(name: str) -> tuple[str, int] | None:

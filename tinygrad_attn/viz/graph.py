@@ -94,7 +94,7 @@ class Graph:
         import graphviz
 
         output = next(node for node in self.record.nodes if node.id == self.record.output)
-        name = one_line(output.name or "")
+        name = one_line(output.name) if output.name else ""
         title = f"{name or output.operation or 'tensor'}: {self._count()}"
         digraph = graphviz.Digraph(
             "tinygrad_attn",
@@ -118,7 +118,7 @@ class Graph:
             },
             edge_attr={"fontname": FONT, "fontsize": "9", "arrowsize": "0.6", "color": LINE},
         )
-        mark = name if len(name) <= 12 else ""
+        mark = name if len(name) <= 12 and not self.record.weighted else ""
         digraph.body += drawing.body(self.boxes, self.lines, self.record.opened, mark)
         return digraph
 

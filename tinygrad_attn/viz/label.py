@@ -50,7 +50,7 @@ class Scale:
             return "#f9c6c6"
         if size == 0 or self.largest == 0:
             return "#ffffff"
-        return SHADES[max(0, len(SHADES) - 1 - int(math.log10(self.largest / size) + 1e-9))]
+        return SHADES[max(0, len(SHADES) - 1 - int(self._decades_below(size) + 1e-9))]
 
     def width(self, gradients: Sequence[np.ndarray]) -> float:
         """The width of a line along which the gradients flow."""
@@ -59,7 +59,11 @@ class Scale:
             return 3.0
         if size == 0 or self.largest == 0:
             return 0.6
-        return round(max(0.8, 4.4 - 0.9 * math.log10(max(self.largest / size, 1.0))), 2)
+        return round(max(0.8, 4.4 - 0.9 * max(self._decades_below(size), 0.0)), 2)
+
+    def _decades_below(self, size: float) -> float:
+        """How many factors of ten the size is below the largest; their quotient may be out of range."""
+        return math.log10(self.largest) - math.log10(size)
 
 
 def rms(gradient: np.ndarray) -> float:
@@ -70,29 +74,24 @@ def rms(gradient: np.ndarray) -> float:
 def node_label(node: Node, scale: Scale, mark: str) -> str:
     """The attributes of a node. `mark` is what gradients are gradients of: "∂loss"."""
     colour = COLOURS[node.kind][0]
-    strange = [
-        text
-        for array in (node.value, node.gradient)
-        if array is not None and (text := strange_entries(array))
-    ]
+    of_value, of_gradient = _is_strange(node.value), _is_strange(node.gradient)
     rows = [_heading(node, colour)]
     if node.value is not None:
-        rows.append(
-            _row("value", array_lines(node.value), "#ffffff", strange_entries(node.value) is not None)
-        )
+        rows.append(_row("value", array_lines(node.value), "#ffffff", of_value))
         if node.gradient is not None:
-            lines = array_lines(node.gradient)
-            rows.append(
-                _row(mark, lines, scale.shade([node.gradient]), strange_entries(node.gradient) is not None)
-            )
+            rows.append(_row(mark, array_lines(node.gradient), scale.shade([node.gradient]), of_gradient))
         elif node.kind != "constant":
             rows.append(_row(mark, ["–"], "#ffffff", False))
     else:
         rows += _inner_rows(node, scale, mark)
-    border = f'color="{ALARM}" border="2"' if strange else f'color="{LINE}" border="1"'
+    border = f'color="{ALARM}" border="2"' if of_value or of_gradient else f'color="{LINE}" border="1"'
     look = f'{border} cellborder="0" cellspacing="0" cellpadding="3" bgcolor="#ffffff"'
     table = f"<table {look}>{''.join(rows)}</table>"
     return f'id="{node.id}" label=<{table}>'
+
+
+def _is_strange(array: np.ndarray | None) -> bool:
+    return array is not None and strange_entries(array) is not None
 
 
 def _heading(node: Node, colour: str) -> str:
@@ -155,12 +154,7 @@ def _inner_rows(node: Node, scale: Scale, mark: str) -> list[str]:
         shape = shape_text(found[-1].shape or ())
         label = f"{escape(one_line(name))}{times}"
         about = f"‖{mark}‖ {norms_text(gradients)}" if gradients else f"{mark} –"
-        strange = any(
-            strange_entries(array)
-            for inner in found
-            for array in (inner.value, inner.gradient)
-            if array is not None
-        )
+        strange = any(_is_strange(inner.value) or _is_strange(inner.gradient) for inner in found)
         rows.append(
             _row(
                 label,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.viz.text import visible
 
 LONGEST = 24
 """Columns of a token's name in a picture."""
@@ -16,7 +17,7 @@ LONGEST = 24
 
 def shown(token: str) -> str:
     """`token` with spaces and control characters replaced by visible signs."""
-    return "".join(_visible(character) for character in token) or "∅"
+    return visible(token).replace(" ", "␣")
 
 
 def labels_of(tokens: Sequence[str]) -> list[str]:
@@ -46,20 +47,6 @@ def columns_of(text: str) -> int:
         else 1
         for c in text
     )
-
-
-def _visible(character: str) -> str:
-    if character == " ":
-        return "␣"
-    number = ord(character)
-    if number < 0x20:
-        return chr(0x2400 + number)  # Unicode's pictures of the control characters
-    if number == 0x7F:
-        return "␡"
-    # Other controls, marks that turn the direction of what follows, halves of pairs, no characters at all.
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp") and number != 0x200D:
-        return "\ufffd"
-    return character
 
 
 def checked_weights(weights: Any, source: Sequence[str], target: Sequence[str], name: str) -> np.ndarray:

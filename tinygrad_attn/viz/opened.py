@@ -16,6 +16,7 @@ from tinygrad_attn.engine import Fused, Primitive, Tensor
 from tinygrad_attn.engine.backward import walk
 from tinygrad_attn.engine.modes import Scope, changed_mode
 from tinygrad_attn.engine.tensor import leaf
+from tinygrad_attn.viz.fold import numbered
 from tinygrad_attn.viz.nodes import Edge, Node, Path
 from tinygrad_attn.viz.record import Record, computed_before, kept, path_of
 
@@ -52,7 +53,8 @@ def open_all(record: Record, chosen: Callable[[Node], bool]) -> None:
         name = tensor._primitive.name
         path = (*node.scope, name)
         times = taken[path] = taken.get(path, 0) + 1
-        name = name if times == 1 else f"{name} {times}"
+        if times > 1 or numbered(name):  # a number at its end would make it a step
+            name = f"{name} ({times})"
         found = _Inside(record, node, into, Scope(tensor._scope, name), explicit=True)
         record.opened.add((*node.scope, name))
         return found

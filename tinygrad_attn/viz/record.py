@@ -15,6 +15,7 @@ from tinygrad_attn.engine import Fused, Product, Tensor
 from tinygrad_attn.engine.backward import walk
 from tinygrad_attn.engine.modes import Scope, changed_mode
 from tinygrad_attn.viz.nodes import Edge, Node, Path
+from tinygrad_attn.viz.text import one_line
 
 NO_GRADIENTS = "No gradients: backward() has not been called on this tensor."
 
@@ -30,6 +31,7 @@ class Record:
         opened: the scopes that stand for a fused operation whose definition was run.
         notices: what the reader of a picture has to be told.
         traced: whether the gradients along the edges are known.
+        weighted: whether the gradients are not the output's own, but weighted by one that it holds.
     """
 
     def __init__(self, output: Tensor) -> None:
@@ -40,6 +42,7 @@ class Record:
         self.notices: list[str] = []
         operations = computed_before(output)
         self.traced, seen, seed = _judged(output, operations, self.notices)
+        self.weighted = seed is not None and not np.all(np.asarray(seed) == 1)
         flowed: dict[tuple[Tensor, int], Any] = {}
         totals: dict[Tensor, Any] = {}
         if self.traced:
@@ -57,7 +60,8 @@ class Record:
                     constants.append(x)
             primitive: Any = tensor._primitive
             kind = "output" if tensor is output else "fused" if isinstance(primitive, Fused) else "operation"
-            gradient = totals.get(tensor) if self.traced else tensor.grad
+            # What a tensor holds by itself is another output's, unless this one has been gone back from.
+            gradient = totals.get(tensor) if self.traced else tensor.grad if seed is not None else None
             target = f"n{len(ids)}"
             path = path_of(tensor._scope, paths)
             node = Node(
@@ -86,7 +90,8 @@ class Record:
         """A record of given nodes and edges, whose gradients are known."""
         record = cls.__new__(cls)
         record.nodes, record.edges, record.output = nodes, edges, output
-        record.tensors, record.opened, record.notices, record.traced = {}, set(), [], True
+        record.tensors, record.opened, record.notices = {}, set(), []
+        record.traced, record.weighted = True, False
         return record
 
     def _add(self, tensor: Tensor, ids: dict[Tensor, str], node: Node) -> None:
@@ -223,6 +228,6 @@ def _alike(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _named(tensors: list[Tensor]) -> str:
-    names = [x.name or f"a tensor of shape {x.shape}" for x in tensors[:3]]
+    names = [one_line(x.name) if x.name else f"a tensor of shape {x.shape}" for x in tensors[:3]]
     more = [f"{len(tensors) - 3} more"] if len(tensors) > 3 else []
     return ", ".join(names + more)

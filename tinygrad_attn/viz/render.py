@@ -88,25 +88,25 @@ def _with_program(source: str, format: str) -> bytes:
 def _without_font_warnings() -> Iterator[None]:
     """Keeps fontconfig's complaints about the system, which concern nobody here, from standard error.
 
-    They are written by the library itself, so the file descriptor is turned away; anything else is written
-    afterwards.
+    They are written by the library itself, so the file descriptor is turned away, by one thread at a time;
+    anything else is written afterwards.
     """
-    try:
-        kept = os.dup(2)
-    except OSError:  # no standard error
-        yield
-        return
-    with _lock, tempfile.TemporaryFile() as file:
-        sys.stderr.flush() if sys.stderr is not None else None
-        os.dup2(file.fileno(), 2)
+    with _lock:
         try:
+            kept = os.dup(2)
+        except OSError:  # no standard error
             yield
+            return
+        try:
+            with tempfile.TemporaryFile() as file:
+                sys.stderr.flush() if sys.stderr is not None else None
+                os.dup2(file.fileno(), 2)
+                try:
+                    yield
+                finally:
+                    os.dup2(kept, 2)
+                    file.seek(0)
+                    written = file.read().splitlines(keepends=True)
+                    os.write(2, b"".join(line for line in written if not line.startswith(b"Fontconfig ")))
         finally:
-            os.dup2(kept, 2)
             os.close(kept)
-            file.seek(0)
-            lines = [
-                line for line in file.read().splitlines(keepends=True) if not line.startswith(b"Fontconfig ")
-            ]
-            if lines:
-                os.write(2, b"".join(lines))

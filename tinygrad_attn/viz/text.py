@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import cmath
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-_NAME, _SETTINGS, _SMALL, _ROW = (
-    60,
-    36,
-    9,
-    4,
-)  # characters of a name and of settings; entries of an array, and of a row
+_NAME, _SETTINGS = 60, 36  # characters of a name, and of settings
+_SMALL, _ROW = 9, 4  # entries of an array that is shown in full, and of a row of it
 
 
 def name_lines(name: str) -> list[str]:
     """A name for a label: at most three lines and 60 characters; what cannot be seen has a visible sign."""
-    cut = name if len(name) <= _NAME else name[: _NAME - 1] + "…"
-    lines = cut.replace("\r\n", "\n").split("\n")
+    lines = _cut(name, _NAME).replace("\r\n", "\n").split("\n")
     if len(lines) > 3:
         lines = [*lines[:2], lines[2] + "…"]
-    return ["".join(map(_visible, line)) for line in lines]
+    return [visible(line) for line in lines]
 
 
 def one_line(name: str) -> str:
     """A name for running text."""
-    return "".join(map(_visible, name if len(name) <= _NAME else name[: _NAME - 1] + "…"))
+    return visible(_cut(name, _NAME))
+
+
+def visible(text: str) -> str:
+    """The text with a sign for each character that cannot be seen or would steer what follows; ∅ if empty."""
+    last = len(text) - 1
+    return "".join(
+        # What joins two signs into one, such as those of a family, is part of them.
+        sign if sign == "\u200d" and 0 < place < last else _visible(sign)
+        for place, sign in enumerate(text)
+    ) or "∅"  # fmt: skip
 
 
 def _visible(character: str) -> str:
@@ -37,9 +43,14 @@ def _visible(character: str) -> str:
         return chr(0x2400 + number)  # Unicode's pictures of the control characters
     if number == 0x7F:
         return "␡"
-    if unicodedata.category(character) in ("Cc", "Cs", "Cn", "Zl", "Zp"):
+    # Other controls, marks that turn the direction of what follows, halves of pairs, no characters at all.
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp"):
         return "\ufffd"
     return character
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def number(x: Any) -> str:
@@ -66,11 +77,8 @@ def array_lines(array: np.ndarray) -> list[str]:
     if array.size == 0:
         return ["empty"]
     if is_small(array):
-        rows = (
-            array.reshape(-1, array.shape[-1])
-            if array.shape[-1] > 1 or array.ndim == 1
-            else array.reshape(1, -1)
-        )
+        column = array.ndim > 1 and array.shape[-1] == 1
+        rows = array.reshape(1, -1) if column else array.reshape(-1, array.shape[-1])
         if len(rows) <= 3:
             return [line for row in rows for line in _wrapped([number(x) for x in row])]
     strange = strange_entries(array)
@@ -93,17 +101,19 @@ def _range(array: np.ndarray) -> str:
 
 
 def norm(array: np.ndarray) -> float:
-    """The Euclidean norm."""
+    """The Euclidean norm, also where the squares of the entries are out of range."""
     if array.size == 1:
         return float(abs(array.item()))
-    flat = np.abs(array).ravel() if array.dtype.kind == "c" else array.ravel()
+    flat = np.asarray(np.abs(array) if array.dtype.kind == "c" else array, np.float64).ravel()
     with np.errstate(all="ignore"):
-        found = (
-            float(np.sqrt(np.dot(flat, flat)))
-            if flat.dtype == np.float64
-            else float(np.linalg.norm(flat.astype(np.float64)))
-        )
-    return found
+        found = float(np.sqrt(np.dot(flat, flat)))
+        if 1e-140 < found < 1e150:
+            return found
+        largest = float(np.abs(flat).max(initial=0.0))
+        if largest == 0 or not math.isfinite(largest):
+            return largest
+        flat = flat / largest
+        return largest * float(np.sqrt(np.dot(flat, flat)))
 
 
 def strange_entries(array: np.ndarray) -> str | None:
@@ -129,9 +139,8 @@ def settings_text(static: Mapping[str, Any], constants: Sequence[Any]) -> str:
         if value is not None and value is not False
     ]
     parts += [_setting(value) for value in constants if value is not None]
-    text = ", ".join(part for part in parts if part)
-    text = text if len(text) <= _SETTINGS else text[: _SETTINGS - 1] + "…"
-    return "".join(map(_visible, text))
+    text = _cut(", ".join(part for part in parts if part), _SETTINGS)
+    return visible(text) if text else ""
 
 
 def _setting(value: Any) -> str:
@@ -157,5 +166,4 @@ def _setting(value: Any) -> str:
         return f"({', '.join(shown)})"
     if isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
         return number(value)
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= _SETTINGS else text[: _SETTINGS - 1] + "…"
+    return _cut(value if isinstance(value, str) else repr(value), _SETTINGS)
