@@ -10,6 +10,7 @@ import pytest
 
 import tinygrad_attn as ta
 from tests.viz.support import CELLS, SCORES, batch, running_example, small_loss, small_model
+from tinygrad_attn.viz.picture import unit_of
 
 TIGHT: Any = {"rtol": 1e-12, "atol": 1e-14}
 
@@ -231,8 +232,12 @@ def test_figure_of_one_step() -> None:
     assert "step 2 of 3" in text and "$y$" in text and "日本" in text
     alpha, e, s, h = picture.axes
     assert [one.get_title() for one in (alpha, e)] == ["∂loss/∂α₂", "∂loss/∂e₂"]
-    np.testing.assert_allclose([bar.get_height() for bar in alpha.containers[0]], flow.rows("α")[1])
-    np.testing.assert_allclose([bar.get_height() for bar in e.containers[0]], flow.rows("e")[1])
+    for axes, role in ((alpha, "α"), (e, "e")):
+        unit, name = unit_of(np.abs(flow.rows(role)[1]).max())
+        assert axes.get_ylabel() == name
+        np.testing.assert_allclose(
+            [bar.get_height() for bar in axes.containers[0]], flow.rows(role)[1] / unit
+        )
     assert [label.get_text() for label in s.get_xticklabels()] == ["s₁", "s₂"]
     by_name = {bars.get_label(): [bar.get_height() for bar in bars] for bars in s.containers}
     np.testing.assert_allclose(by_name["whole"], flow.norms("s")[1:3])
@@ -241,7 +246,8 @@ def test_figure_of_one_step() -> None:
     )
     by_name = {bars.get_label(): [bar.get_height() for bar in bars] for bars in h.containers}
     assert list(by_name) == ["value", "key"]
-    np.testing.assert_allclose(by_name["key"], [np.linalg.norm(row) for row in flow.rows("h", "key", step=2)])
+    keys, values = ([np.linalg.norm(row) for row in flow.rows("h", part, 2)] for part in ("key", "value"))
+    np.testing.assert_allclose(by_name["key"], np.divide(keys, unit_of(max(*keys, *values))[0]))
     assert text != flow.figure(step=1, **tokens).svg() and text != flow.figure(**tokens).svg()
     with pytest.raises(ValueError, match="step 4 is not from 1 to the 3"):
         flow.figure(step=4)

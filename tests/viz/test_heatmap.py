@@ -153,6 +153,18 @@ def test_small_gradients_are_counted_in_a_power_of_ten() -> None:
     assert [text.get_text() for text in heatmap([[0, 0]], "ab", "x", signed=True).axes[0].texts] == ["0"] * 2
 
 
+@pytest.mark.parametrize("size", [1e-7, 1e-200, 5e-324, 1e200, 1e308])
+def test_gradients_of_any_size_have_colours(size: float, tmp_path: Path) -> None:
+    picture = heatmap([[size, -size]], ["a", "b"], ["x"])
+    (image,) = picture.axes[0].images
+    red, blue = image.cmap(image.norm(image.get_array()))[0]
+    assert red[0] > 2 * red[2] and blue[2] > 2 * blue[0]
+    assert [text.get_text() for text in picture.axes[0].texts] == [
+        text.replace("-", "−") for text in ("1.00", "-1.00")
+    ] or size == 5e-324
+    picture.save(tmp_path / "a.png")
+
+
 def test_numbers_stay_within_their_cells() -> None:
     for weights in (np.eye(8), -np.eye(8) * 0.0123, np.eye(8) * -1234.0):
         axes = heatmap(weights, list("abcdefgh"), list("abcdefgh")).axes[0]

@@ -90,7 +90,15 @@ def made(source: list[str] | None = None, **settings: Any) -> RunData:
     rows = [
         {"event": "train", "step": 10, "loss": 2.5, "gradient_norm": 0.5, "seconds": 1.25},
         {"event": "evaluation", "step": 10, "loss": 2.25, "exact_match": 0.5},
-        {"event": "test", "step": 20, "loss": 0.125, "exact_match": 0.9975, "train_seconds": 12.0},
+        {
+            "event": "test",
+            "step": 20,
+            "sequences": 400,
+            "loss": 0.125,
+            "exact_match": 0.9975,
+            "token_error_rate": 0.01,
+            "train_seconds": 12.0,
+        },
     ]
     return RunData("a-run", config, rows, [{"step": 0, "flows": [flow]}], examples)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinygrad_attn.viz.flow_panels import bars, curves, matrix, names_of, new_panels
+from tinygrad_attn.viz.flow_panels import bars, lines, matrix, names_of, new_panels
 from tinygrad_attn.viz.picture import settings
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def flow_figure(flow: GradientFlow, source: Sequence[str] | None, target: Sequen
 
 
 def _norms(axes: Any, flow: GradientFlow, role: str, names: list[str], title: str) -> None:
-    """The norms of the parts and of the whole: as curves, or side by side where there is one place alone."""
+    """The norms of the parts and of the whole: as lines, or side by side where there is one place alone."""
     series = {
         part: [float(np.linalg.norm(row)) for row in flow.rows(role, part)] for part in flow.part_names(role)
     }
     series["whole"] = flow.norms(role)
-    (bars if len(names) == 1 else curves)(axes, series, names, title)
+    (bars if len(names) == 1 else lines)(axes, series, names, title)

@@ -1,4 +1,4 @@
-"""What the figures of the gradient flow are made of: matrices, curves and bars."""
+"""What the figures of the gradient flow are made of: matrices, lines and bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinygrad_attn.viz.labels import labels_of
-from tinygrad_attn.viz.picture import count_in_unit, new_picture
+from tinygrad_attn.viz.picture import count_in_unit, new_picture, unit_of
 
 if TYPE_CHECKING:
     from tinygrad_attn.viz.picture import Picture
@@ -55,7 +55,8 @@ def matrix(
     if not rows:
         axes.set_axis_off()
         return
-    array = np.stack(rows)
+    unit, unit_name = unit_of(_largest(*rows))
+    array = np.stack([row.ravel() / unit for row in rows])
     largest = _largest(array) or 1.0
     from matplotlib import colormaps
 
@@ -69,7 +70,7 @@ def matrix(
     axes.tick_params(length=0)
     # Within the panel's own room, so that the legends below do not push it away.
     scale = axes.inset_axes((1.03, 0.04, 0.05, 0.92), label="scale")
-    count_in_unit(picture.colorbar(image, cax=scale).ax.yaxis, largest)
+    count_in_unit(picture.colorbar(image, cax=scale).ax.yaxis, unit_name)
     scale.tick_params(labelsize=9)
 
 
@@ -81,16 +82,20 @@ def _places(axes: Any, names: list[str], title: str) -> np.ndarray:
     return np.arange(len(names))
 
 
-def curves(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], title: str) -> None:
-    """A curve for each series. The whole lies beneath, wider: a part that is all of it is seen too."""
+def lines(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], title: str) -> None:
+    """A line for each series. The whole lies beneath, wider: a part that is all of it is seen too."""
     x = _places(axes, names, title)
     if not names:
         return
+    norms = np.array(series["whole"])
+    positive = norms[np.isfinite(norms) & (norms > 0)]
+    logarithmic = positive.size and positive.max() > 1000 * positive.min()
+    unit, unit_name = (1.0, "") if logarithmic else unit_of(_largest(*series.values()))
     for i, (name, values) in enumerate(series.items()):
         whole = name == "whole"
         axes.plot(
             x,
-            values,
+            np.divide(values, unit),
             color=_COLOURS.get(name, _OTHER),
             label=name,
             marker="o" if whole else _MARKERS[i % 6],
@@ -98,12 +103,10 @@ def curves(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], t
             linewidth=2.6 if whole else 1.3,
             zorder=2 if whole else 2.5,
         )
-    norms = np.array(series["whole"])
-    positive = norms[np.isfinite(norms) & (norms > 0)]
-    if positive.size and positive.max() > 1000 * positive.min():
+    if logarithmic:
         axes.set_yscale("log")
     else:
-        count_in_unit(axes.yaxis, _largest(*series.values()))
+        count_in_unit(axes.yaxis, unit_name)
         axes.set_ylim(bottom=0)
     _finish(axes, names)
 
@@ -115,11 +118,12 @@ def bars(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], tit
         return
     width = min(0.8 / len(series), 0.3)
     alone = len(series) == 1
+    unit, unit_name = unit_of(_largest(*series.values()))
     for i, (name, values) in enumerate(series.items()):
         colours = [_NEGATIVE if value < 0 else _POSITIVE for value in values]
         axes.bar(
             x + (i - (len(series) - 1) / 2) * width,
-            values,
+            np.divide(values, unit),
             width,
             color=colours if alone else _COLOURS.get(name, _OTHER),
             label=name,
@@ -127,7 +131,7 @@ def bars(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], tit
     axes.axhline(0, color="#666666", linewidth=0.8)
     middle, half = (len(names) - 1) / 2, max(len(names), 3) / 2 + 0.1
     axes.set_xlim(middle - half, middle + half)
-    count_in_unit(axes.yaxis, _largest(*series.values()))
+    count_in_unit(axes.yaxis, unit_name)
     _finish(axes, names)
 
 

@@ -56,18 +56,21 @@ def heatmap(
     labels = labels_of(source), labels_of(target)
     room = [0.4 + 0.09 * max(len(label) for label in side) for side in labels]  # inches for the names
     upright = max(len(label) for label in labels[0]) * 0.09 > wide
+    largest = float(np.abs(array).max())
     if signed is None:
-        signed = bool(array.min() < -1e-6 or array.max() > 1 + 1e-6)
+        signed = bool(array.min() < -1e-6 * largest or array.max() > 1 + 1e-6)
+    # In their unit the numbers stay within what matplotlib can compute with.
+    unit, unit_name = unit_of(largest) if signed else (1.0, "")
+    most = (largest / unit or 1.0) if signed else 1.0
     with settings():
         width, height = columns * wide + room[1] + 0.3, rows * high + (room[0] if upright else 0.5) + 0.3
         picture = new_picture(max(width, 1.6) + 0.8 * signed, max(height, 1.2) + (0.3 if title else 0))
         axes = picture.add_subplot()
-        largest = (float(np.abs(array).max()) or 1.0) if signed else 1.0
         image = axes.imshow(
-            array,
+            array / unit,
             cmap="RdBu_r" if signed else "gray",
-            vmin=-largest if signed else 0.0,
-            vmax=largest,
+            vmin=-most if signed else 0.0,
+            vmax=most,
             interpolation="nearest",
             aspect=high / wide,
         )
@@ -89,23 +92,22 @@ def heatmap(
             axes.grid(which="minor", color="#666666", linewidth=0.4)
             axes.tick_params(which="minor", length=0)
         if few:
-            _write_numbers(axes, image, array, signed)
+            _write_numbers(axes, image, array / unit, signed)
         if signed:
-            count_in_unit(picture.colorbar(image, ax=axes, shrink=0.8).ax.yaxis, largest)
+            count_in_unit(picture.colorbar(image, ax=axes, shrink=0.8).ax.yaxis, unit_name)
         if title:
             axes.set_title(title, fontsize=10, parse_math=False)
     return picture
 
 
 def _write_numbers(axes: Any, image: Any, array: np.ndarray, signed: bool) -> None:
-    """Numbers in the cells: of weights two decimals, of others three digits of the largest, in its unit."""
-    largest = float(np.abs(array).max())
-    unit, decimals = 1.0, 2
+    """Numbers in the cells: of weights two decimals, of others three digits of the largest."""
+    decimals = 2
     if signed:
-        unit, _ = unit_of(largest)
-        decimals = min(max(2 - math.floor(math.log10(largest / unit)), 0), 3) if largest else 0
+        largest = float(np.abs(array).max())
+        decimals = min(max(2 - math.floor(math.log10(largest)), 0), 3) if largest else 0
     for (row, column), value in np.ndenumerate(array):
         red, green, blue, _ = image.cmap(image.norm(value))
         colour = "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
-        text = f"{round(value / unit, decimals) + 0.0:.{decimals}f}".replace("-", "−")
+        text = f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", "−")
         axes.text(column, row, text, color=colour, fontsize=7.5, ha="center", va="center")

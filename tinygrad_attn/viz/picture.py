@@ -69,14 +69,13 @@ def unit_of(largest: float) -> tuple[float, str]:
     """A power of ten to count in, and how to say so ("in 10⁻⁵"); 1 and "" where none is needed."""
     if not math.isfinite(largest) or largest == 0 or 1e-2 <= largest < 1e4:
         return 1.0, ""
-    exponent = math.floor(math.log10(largest))
+    exponent = max(math.floor(math.log10(largest)), -300)  # its power has to be a number
     return 10.0**exponent, f"in 10{str(exponent).translate(_RAISED)}"
 
 
-def count_in_unit(axis: Any, largest: float) -> None:
-    """Writes the ticks of a matplotlib axis in the `unit_of` its largest number, which stands beside them."""
-    unit, name = unit_of(largest)
-    axis.set_major_formatter(lambda value, _: f"{value / unit:.6g}".replace("-", "−"))
+def count_in_unit(axis: Any, name: str) -> None:
+    """Writes the ticks of a matplotlib axis of numbers that were divided by the `unit_of` that name."""
+    axis.set_major_formatter(lambda value, _: f"{value:.6g}".replace("-", "−"))
     axis.set_label_text(name, fontsize=8)
 
 

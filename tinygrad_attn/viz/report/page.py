@@ -93,7 +93,9 @@ def _title(run: RunData) -> str:
     data = run.config.get("data") or {}
     if data.get("kind") == "task":
         return str(data.get("name"))
-    return str((data.get("file") or {}).get("path", run.name)).replace("\\", "/").rsplit("/", 1)[-1]
+    file = data.get("file")
+    path = file.get("path", run.name) if isinstance(file, Mapping) else run.name
+    return str(path).replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def _about(run: RunData) -> str:
@@ -103,7 +105,7 @@ def _about(run: RunData) -> str:
     attention = model.get("attention")
     kind = "no attention" if attention == "none" else f"{attention} attention"
     done = f"{last:,} steps of training" if last else "not trained yet"
-    return f"An encoder-decoder of {model.get('cell', '').upper()} cells with {kind}, {done}."
+    return f"An encoder-decoder of {str(model.get('cell', '')).upper()} cells with {kind}, {done}."
 
 
 def _figures(run: RunData) -> list[tuple[str, str]]:

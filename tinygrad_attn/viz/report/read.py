@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tinygrad_attn.errors import UserError
+from tinygrad_attn.errors import CheckpointError
 from tinygrad_attn.files import from_json
+from tinygrad_attn.viz.report.rows import check_metrics, check_snapshot
 
 
-class RunFilesError(UserError, ValueError):
+class RunFilesError(CheckpointError):
     """A folder without a run, or with a file that cannot be read."""
 
 
@@ -40,14 +41,27 @@ def read_run(folder: str | os.PathLike[str]) -> RunData:
         raise RunFilesError(f"{path}: not the folder of a run, it has no config.json")
     if not str(config.get("format", "")).startswith("tinygrad_attn run"):
         raise RunFilesError(f"{path / 'config.json'}: not the settings of a run")
+    for part in ("data", "model", "training"):
+        if not isinstance(config.get(part, {}), Mapping):
+            raise RunFilesError(f"{path / 'config.json'}: damaged ({part} is no object)")
     examples = _json(path / "examples.json")
     return RunData(
         path.resolve().name,
         config,
-        _lines(path / "metrics.jsonl", step=int),
-        _lines(path / "snapshots.jsonl", step=int, flows=list),
+        read_metrics(path),
+        read_snapshots(path),
         examples,
     )
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The rows of `metrics.jsonl`; none if it is not there. RunFilesError, with the line, for damage."""
+    return _lines(folder / "metrics.jsonl", check_metrics)
+
+
+def read_snapshots(folder: Path) -> list[dict[str, Any]]:
+    """The rows of `snapshots.jsonl`; none if it is not there. RunFilesError, with the line, for damage."""
+    return _lines(folder / "snapshots.jsonl", check_snapshot)
 
 
 def _json(path: Path) -> dict[str, Any] | None:
@@ -55,13 +69,15 @@ def _json(path: Path) -> dict[str, Any] | None:
     return None if text is None else _parsed(text, str(path))
 
 
-def _lines(path: Path, **kinds: type) -> list[dict[str, Any]]:
-    lines = (_text(path) or "").splitlines()
-    rows = [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
-    for number, row in enumerate(rows, 1):
-        for key, kind in kinds.items():
-            if type(row.get(key)) is not kind:
-                raise RunFilesError(f"{path}, line {number}: damaged (without {key} ({kind.__name__}))")
+def _lines(path: Path, check: Callable[[Mapping[str, Any]], None]) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate((_text(path) or "").splitlines(), 1):
+        row = _parsed(line, f"{path}, line {number}")
+        try:
+            check(row)
+        except ValueError as error:
+            raise RunFilesError(f"{path}, line {number}: damaged ({error})") from None
+        rows.append(row)
     return rows
 
 
