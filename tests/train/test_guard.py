@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from threadpoolctl import threadpool_info
 
 from tinygrad_attn.engine.modes import thread
 from tinygrad_attn.train import guard, usual_workers, workers
+from tinygrad_attn.train.guard import Interruption
 
 
 def blas_threads() -> set[int]:
@@ -107,3 +109,25 @@ def test_arrays_of_medium_size_cost_no_more_afterwards() -> None:
         pass
     faults()
     assert faults() < 50
+
+
+def test_ctrl_c_is_noted_and_the_handler_is_as_before_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interruption() as interruption:
+        signal.raise_signal(signal.SIGINT)
+        assert interruption.requested
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As under nohup, or in the background of a script: Python leaves it so, too."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interruption() as interruption:
+            signal.raise_signal(signal.SIGINT)
+            assert not interruption.requested
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -94,16 +94,19 @@ def usual_workers() -> int:
 class Interruption:
     """Within a `with` block, Ctrl-C is noted in `requested` instead of raised; a second one raises at once.
 
-    So a step is finished and saved. Outside the main thread, where signals cannot be caught, nothing changes.
+    So a step is finished and saved. Where the signal is ignored, as in the background of a script, or what
+    handles it is not Python's, it stays so; and outside the main thread, where signals cannot be caught.
     """
 
     def __init__(self) -> None:
         self.requested = False
-        self._catching = threading.current_thread() is threading.main_thread()
+        self._found = signal.getsignal(signal.SIGINT)
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        self._catching = in_main_thread and self._found not in (signal.SIG_IGN, None)
 
     def __enter__(self) -> Interruption:
         if self._catching:
-            self._found = signal.signal(signal.SIGINT, self._note)
+            signal.signal(signal.SIGINT, self._note)
         return self
 
     def __exit__(self, *exception: object) -> None:
