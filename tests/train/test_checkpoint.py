@@ -74,3 +74,33 @@ def test_weights_are_no_checkpoint(tmp_path: Path) -> None:
     checkpoints.files()[0].write_bytes(pack({"w": np.zeros(3)}, {"step": 1}))
     with pytest.raises(CheckpointError, match="not a checkpoint"):
         checkpoints.load(no_message)
+
+
+@pytest.mark.parametrize("name", ["step-000000003.safetensors", "step-000000002.safetensors"])
+def test_a_folder_in_place_of_the_newest_is_told_at_once(tmp_path: Path, name: str) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    (tmp_path / "checkpoint" / name).unlink(missing_ok=True)
+    (tmp_path / "checkpoint" / name).mkdir()
+    with pytest.raises(CheckpointError, match=rf"{name}: a folder in place of a checkpoint, remove it"):
+        checkpoints.load(no_message)
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_text("")
+    with pytest.raises(CheckpointError, match="checkpoint: a file in place of the folder of checkpoints"):
+        Checkpoints(tmp_path / "checkpoint", "this run").load(no_message)
+
+
+def test_a_damaged_generation_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    newest = checkpoints.files()[0]
+    newest.write_bytes(b"junk")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(
+        CheckpointError, match=r"000000002\.safetensors: damaged.*cannot be removed .Permission"
+    ):
+        checkpoints.load(no_message)

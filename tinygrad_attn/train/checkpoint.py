@@ -63,9 +63,14 @@ class Checkpoints:
         """The newest checkpoint; where that is damaged, a message and the one before. None if there are none.
 
         Damaged generations are then removed. Raises CheckpointError, naming the newest file, if none is
-        whole and of this run.
+        whole and of this run, or if something stands where the next ones are to be written.
         """
+        if self._folder.exists() and not self._folder.is_dir():
+            raise CheckpointError(f"{self._folder}: a file in place of the folder of checkpoints, remove it")
         files = self.files()
+        for file in files:
+            if file.is_dir():
+                raise CheckpointError(f"{file}: a folder in place of a checkpoint, remove it")
         first: CheckpointError | None = None
         for file in files:
             try:
@@ -74,10 +79,14 @@ class Checkpoints:
                 first = first or error
                 continue
             if first is not None:
-                message(f"{first}; going on from the one before, {file.name}")
                 for damaged in files[: files.index(file)]:
-                    with contextlib.suppress(OSError):
+                    try:
                         damaged.unlink()
+                    except OSError as error:
+                        raise CheckpointError(
+                            f"{damaged}: damaged, and cannot be removed ({error.strerror or error})"
+                        ) from error
+                message(f"{first}; going on from the one before, {file.name}")
             return checkpoint
         if first is not None:
             raise CheckpointError(f"{first}; no whole checkpoint is left, train anew with --overwrite")
