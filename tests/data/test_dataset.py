@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tinygrad_attn.data import Dataset, Pairs, Task, from_description, text_format
+from tinygrad_attn.data import Dataset, Pairs, Task, files_of, from_description, text_format
 from tinygrad_attn.errors import DataError
 
 ROOT = Path(__file__).parents[2]
@@ -56,11 +56,30 @@ def test_pairs_are_made_again_from_another_folder(path: Path, monkeypatch: pytes
 def test_a_changed_file_is_noticed(path: Path) -> None:
     description = Pairs(path).describe()
     path.write_text("".join(f"{line}\n" for line in [*LINES, "x\ty"]))
-    with pytest.raises(DataError, match=r"pairs\.tsv: the file has changed \(SHA-256 .*\), expected "):
+    with pytest.raises(DataError, match=r"pairs\.tsv: the file has changed.* \(SHA-256 .*\), expected "):
         from_description(description)
     path.unlink()
     with pytest.raises(DataError, match=r"pairs\.tsv: No such file"):
         from_description(description)
+
+
+def test_files_that_moved_are_named(path: Path) -> None:
+    test = path.with_name("test.tsv")
+    test.write_text("9\t9\n")
+    pairs = Pairs(path, test=test)
+    description = pairs.describe()
+    assert files_of(description) == {"file": str(path), "test": str(test)}
+    assert files_of(Task("copy").describe()) == {}
+    moved = path.rename(path.with_name("moved.tsv"))
+    again = from_description(description, {"file": moved})
+    assert fingerprint(again)[:3] == fingerprint(pairs)[:3]
+    assert files_of(again.describe()) == {"file": str(moved), "test": str(test)}
+    with pytest.raises(DataError, match=r"moved\.tsv: the file has changed, or is another"):
+        from_description(description, {"file": moved, "test": moved})
+    with pytest.raises(DataError, match="development: the data have no such file, but file, test"):
+        from_description(description, {"development": moved})
+    with pytest.raises(DataError, match="file: the data have no such file"):
+        from_description(Task("copy").describe(), {"file": moved})
 
 
 def test_text_formats_need_no_file(path: Path) -> None:

@@ -4,7 +4,7 @@ A data set is a `Task` ("copy", "reverse") or `Pairs` from a file; both offer wh
 """
 
 from tinygrad_attn.data.batch import Batch, Split, make_batch, pad
-from tinygrad_attn.data.dataset import Dataset, from_description, text_format
+from tinygrad_attn.data.dataset import Dataset, files_of, from_description, text_format
 from tinygrad_attn.data.pairs import Pairs
 from tinygrad_attn.data.tasks import TASKS, Task
 from tinygrad_attn.data.text import SplitAt, TextFormat
@@ -22,6 +22,7 @@ __all__ = [
     "TextFormat",
     "Tokens",
     "Vocabulary",
+    "files_of",
     "from_description",
     "make_batch",
     "pad",

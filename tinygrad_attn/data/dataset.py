@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -81,34 +82,55 @@ _PAIRS_FIELDS = {
     "target_split": "text",
     "seed": "a number",
 }
+_FILES = ("file", "development", "test")
 _FILE_FIELDS = {"path": "text", "sha256": "text"}
 
 
-def from_description(description: Mapping[str, Any]) -> Dataset:
+def files_of(description: Mapping[str, Any]) -> dict[str, str]:
+    """Where the files were of the data set that gave `description`: "file", and "development" and "test" if
+    they were files of their own; none for a task. DataError if the description is damaged or foreign."""
+    if _kind(description) == "task":
+        return {}
+    files = {part: description[part] for part in _FILES if description[part] is not None}
+    for part, file in files.items():
+        _check_fields(file, _FILE_FIELDS, f"data set description: {part}")
+    return {part: file["path"] for part, file in files.items()}
+
+
+def from_description(
+    description: Mapping[str, Any], moved: Mapping[str, str | os.PathLike[str]] | None = None
+) -> Dataset:
     """The data set that gave `description`.
+
+    Args:
+        description: what `describe` of a data set returned.
+        moved: where files of `files_of(description)` are now, if not where they were.
 
     Raises DataError if the description is damaged or foreign, or if a file has changed since.
     """
-    if _kind(description) == "task":
+    paths: dict[str, str | os.PathLike[str]] = {**files_of(description)}
+    for part in moved or {}:
+        if part not in paths:
+            raise DataError(f"{part}: the data have no such file, but {', '.join(paths) or 'none'}")
+    paths.update(moved or {})
+    if not paths:
         options = {name: value for name, value in description.items() if name not in ("kind", "name")}
         return Task(description["name"], **options)
-    parts = ("file", "development", "test")
-    files = {part: description[part] for part in parts if description[part] is not None}
-    for part, file in files.items():
-        _check_fields(file, _FILE_FIELDS, f"data set description: {part}")
     pairs = Pairs(
-        files["file"]["path"],
+        paths["file"],
         source_split=description["source_split"],
         target_split=description["target_split"],
-        development=files["development"]["path"] if "development" in files else None,
-        test=files["test"]["path"] if "test" in files else None,
+        development=paths.get("development"),
+        test=paths.get("test"),
         seed=description["seed"],
     )
-    for part, file in files.items():
-        found, expected = pairs.sha256[part], file["sha256"]
+    for part, path in paths.items():
+        found, expected = pairs.sha256[part], description[part]["sha256"]
         if found != expected:
-            changed = f"the file has changed (SHA-256 {found[:12]}...), expected {expected[:12]}..."
-            raise DataError(f"{file['path']}: {changed}")
+            changed = (
+                f"the file has changed, or is another (SHA-256 {found[:12]}...), expected {expected[:12]}..."
+            )
+            raise DataError(f"{os.fspath(path)}: {changed}")
     return pairs
 
 
