@@ -67,11 +67,11 @@ def test_a_damaged_file_is_told_once_and_nothing_is_written(
     (run / name).write_text("{")
     assert main(["report", str(run)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {run / name}: damaged") and error.count("\n") == 1
+    assert error.startswith(f"error: {run / name}, line 1: damaged") and error.count("\n") == 1
     (run / name).unlink()
     (run / name).mkdir()
     assert main(["report", str(run)]) == 2
-    assert capsys.readouterr().err == f"error: {run / name}: Is a directory\n"
+    assert capsys.readouterr().err == f"error: {run / name}: unreadable (Is a directory)\n"
     assert not (run / "examples.json").read_text()
 
 

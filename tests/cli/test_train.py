@@ -95,6 +95,7 @@ WRONG = {
     "split of a task": (["copy", "--source-split", "spaces"], "--source-split goes with a file of pairs"),
     "directory": (["."], "expected a file of pairs"),
     "resume where": (["--resume"], "--resume needs --out"),
+    "resume what is not there": (["copy", "--resume"], "runs/copy: no such folder"),
     "resume what": (["--resume", "--out", "nowhere"], "nowhere: no such folder"),
     "no folder": (["copy", "--out", ""], "--out is empty, expected the folder of a run"),
     "resume no folder": (["--resume", "--out", ""], "--out is empty, expected the folder of a run"),
@@ -186,13 +187,97 @@ def test_divergence_is_a_failed_check(tmp_path: Path, capsys: Output) -> None:
         (["--steps", "11"], "the run has steps 200, not 11"),
         (["--source-split", "characters"], "the run has source_split None, not characters"),
         (["--test", "x.tsv"], "leave out --test"),
+        (["x.tsv"], "the run has task copy, not x.tsv"),
     ],
 )
 def test_a_run_is_resumed_as_it_is(
     copy_run: Path, arguments: list[str], message: str, capsys: Output
 ) -> None:
     assert main(["train", "--resume", "--out", str(copy_run), *arguments]) == 2
-    assert message in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert message in shown and shown.count("\n") == 1
+
+
+def test_the_run_of_a_task_is_found_where_it_was_made(
+    copy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(copy_run, tmp_path / "runs" / "copy")
+    assert main(["train", "copy", "--resume"]) == 0
+    assert "runs/copy: training has ended" in capsys.readouterr().err
+
+
+def test_files_that_moved_are_named_and_found(
+    words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "ne w"
+    old.mkdir()
+    for name in ("x.tsv", "test.tsv"):
+        shutil.copy(words, old / name)
+    run = ["--out", str(old / "run"), "--quiet"]
+    assert train([old / "x.tsv", "--test", old / "test.tsv", *run]) == 0
+    old.rename(new)
+    capsys.readouterr()
+    resumed = ["train", "--resume", "--quiet", "--out", str(new / "run")]
+    moved, test = [str(new / "x.tsv")], ["--test", str(new / "test.tsv")]
+    command = f"tinygrad-attn train FILE --resume --out '{new / 'run'}'"
+    for named, message in (
+        ([], f"{old / 'x.tsv'}: not there any more; name where the file is now: {command}"),
+        (["copy"], f"the run has task {old / 'x.tsv'}, not copy"),
+        (moved, f"{old / 'test.tsv'}: not there any more; name where the file is now with --test FILE"),
+        ([*moved, "--dev", *moved], "leave out --dev"),
+        ([str(new / "y.tsv"), *test], "y.tsv: No such file or directory"),
+        ([str(new / "run" / "vocab.json"), *test], "vocab.json:1: no tab"),
+    ):
+        assert main([*resumed, *named]) == 2
+        shown = capsys.readouterr().err
+        assert message in shown and shown.count("\n") == 1
+    (new / "y.tsv").write_text((new / "x.tsv").read_text() + "zzz\tZ Z Z\n")
+    assert main([*resumed, str(new / "y.tsv"), *test]) == 2
+    assert "y.tsv: the file has changed, or is another" in capsys.readouterr().err
+    assert main([*resumed, *moved, *test]) == 0
+    assert main(resumed) == 0  # the run has noted where they are
+
+
+def test_wrong_folders_are_told_before_anything_else(copy_run: Path, words: Path, capsys: Output) -> None:
+    assert train([words, "--out", copy_run]) == 2
+    shown = capsys.readouterr().err
+    assert "holds a run already" in shown and shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("metrics.jsonl", lambda row: row.pop("train_seconds")),
+        ("metrics.jsonl", lambda row: row.update(exact_match="x")),
+        ("metrics.jsonl", lambda row: row.update(alignment_weight=10**400)),
+        ("metrics.jsonl", lambda row: row.update(sequences=[1])),
+        ("snapshots.jsonl", lambda row: row.update(flows=3)),
+        ("snapshots.jsonl", lambda row: row.update(step=None)),
+    ],
+)
+def test_a_damaged_row_is_one_line(
+    name: str, damage: Any, copy_run: Path, tmp_path: Path, capsys: Output
+) -> None:
+    run = shutil.copytree(copy_run, tmp_path / "run")
+    *others, last = (run / name).read_text().splitlines()
+    row = json.loads(last)
+    damage(row)
+    (run / name).write_text("\n".join([*others, json.dumps(row)]))
+    for command in (["train", "--resume", "--out", str(run)], ["report", str(run)]):
+        assert main(command) == 2
+        shown = capsys.readouterr().err
+        assert f"{run / name}, line {len(others) + 1}: damaged" in shown and shown.count("\n") == 1
+
+
+def test_a_folder_in_place_of_a_checkpoint(copy_run: Path, tmp_path: Path, capsys: Output) -> None:
+    run = shutil.copytree(copy_run, tmp_path / "run")
+    newest = max((run / "checkpoint").iterdir())
+    newest.unlink()
+    newest.mkdir()
+    assert main(["train", "--resume", "--out", str(run)]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"error: {newest}: a folder") and shown.err.count("\n") == 1
 
 
 def test_resuming_a_finished_run_says_so(
@@ -260,7 +345,7 @@ def test_a_signal_at_any_moment_changes_nothing(
         codes.append(process.returncode)
         assert "Traceback" not in messages
         if process.returncode == 130:
-            assert f"go on with: tinygrad-attn train --resume --out {path}" in messages
+            assert f"tinygrad-attn train --resume --out {path}" in messages
         arguments = ["--resume", "--out", str(path)]
     assert set(codes) <= {0, 130 if name == "SIGINT" else -9}
     started(arguments).communicate()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,9 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
         ("vocab.json", b'{"source": 1, "target": 2}', "vocab.json: Vocabulary: int"),
         ("model.safetensors", None, "model.safetensors: not there; train first"),
         ("model.safetensors", b"", "model.safetensors: damaged"),
-        ("metrics.jsonl", b"{", "metrics.jsonl: damaged"),
-        ("metrics.jsonl", b"[]\n", r"metrics.jsonl: a row without event \(str\) and step \(int\)"),
-        ("metrics.jsonl", b"[" * 100_000, "metrics.jsonl: damaged"),
+        ("metrics.jsonl", b"{", "metrics.jsonl, line 1: damaged"),
+        ("metrics.jsonl", b"[]\n", r"metrics.jsonl, line 1: damaged \(a list"),
+        ("metrics.jsonl", b"[" * 100_000, "metrics.jsonl, line 1: damaged"),
     ],
 )
 def test_damage_is_an_error_that_names_the_file(
@@ -123,6 +124,25 @@ def test_the_identity_is_that_of_settings_and_data_wherever_the_files_lie() -> N
 
     assert identity("/a/x", "1") == identity("/b/x", "1") != identity("/a/x", "2")
     assert RunConfig(CONFIG.data, small_model(hidden=7), CONFIG.training).identity() != CONFIG.identity()
+    # A path whose content no digest tells is part of what the data are.
+    own = [RunConfig({"path": path}, CONFIG.model, CONFIG.training).identity() for path in "ab"]
+    assert own[0] != own[1]
+
+
+def test_the_command_that_goes_on_can_be_pasted(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "a b'c")
+    command = folder.command_to_resume("x y.tsv")
+    assert shlex.split(command) == [
+        "tinygrad-attn",
+        "train",
+        "x y.tsv",
+        "--resume",
+        "--out",
+        str(folder.path),
+    ]
+    with pytest.raises(CheckpointError) as caught:
+        folder.weights()
+    assert str(caught.value).endswith(f"go on with: {folder.command_to_resume()}")
 
 
 def test_files_are_plain_json(tmp_path: Path) -> None:
@@ -144,6 +164,8 @@ def test_files_are_plain_json(tmp_path: Path) -> None:
         ("metrics.jsonl", '{"event": "train", "step": 3, "loss": -Infinity}'),
         ("snapshots.jsonl", '{"step": 3, "flows": {}}'),
         ("snapshots.jsonl", '{"step": 3, "flows": [NaN]}'),
+        ("snapshots.jsonl", '{"step": 3, "flows": [3]}'),
+        ("snapshots.jsonl", '{"step": -3, "flows": []}'),
     ],
 )
 def test_rows_of_a_wrong_kind(tmp_path: Path, name: str, content: str) -> None:
@@ -153,6 +175,78 @@ def test_rows_of_a_wrong_kind(tmp_path: Path, name: str, content: str) -> None:
         {"metrics.jsonl": folder.rows, "snapshots.jsonl": folder.snapshots}[name]()
     with pytest.raises(RunFilesError, match=name):
         read_run(tmp_path)
+
+
+TEST_ROW = {
+    "event": "test",
+    "step": 20,
+    "best_step": 10,
+    "sequences": 5,
+    "tokens": 9,
+    "loss": 0.5,
+    "token_accuracy": 0.5,
+    "exact_match": 1,
+    "token_error_rate": 1.5,
+    "alignment_weight": 0.25,
+    "alignment_accuracy": 0.0,
+    "train_seconds": 1e9,
+    "test_seconds": 0,
+}
+FIGURES = [key for key in TEST_ROW if key != "event"]
+
+
+@pytest.mark.parametrize("value", ["x", pytest.param(10**400, id="endless"), -1, True, None, [0.5], {"x": 1}])
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_of_a_wrong_kind_is_named_with_its_line(tmp_path: Path, figure: str, value: object) -> None:
+    folder = begun(tmp_path)
+    folder.write_rows([TEST_ROW, TEST_ROW | {figure: value}])
+    for read in (folder.rows, lambda: read_run(tmp_path)):
+        with pytest.raises(
+            CheckpointError, match=rf"metrics.jsonl, line 2: damaged \({figure} is "
+        ) as caught:
+            read()
+        assert len(str(caught.value).removeprefix(str(tmp_path))) < 150
+
+
+@pytest.mark.parametrize("figure", ["exact_match", "alignment_weight"])
+def test_a_share_is_at_most_one(tmp_path: Path, figure: str) -> None:
+    folder = begun(tmp_path)
+    folder.write_rows([TEST_ROW | {figure: 1.5}])
+    with pytest.raises(CheckpointError, match=f"{figure} is 1.5, expected a number from 0 to 1"):
+        folder.rows()
+
+
+@pytest.mark.parametrize("figure", ["sequences", "exact_match", "token_error_rate", "train_seconds"])
+def test_a_row_of_the_test_has_what_is_told_of_it(tmp_path: Path, figure: str) -> None:
+    folder = begun(tmp_path)
+    folder.write_rows([{key: value for key, value in TEST_ROW.items() if key != figure}])
+    with pytest.raises(CheckpointError, match=rf"line 1: damaged \(without {figure}\)"):
+        folder.rows()
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("data", [1]), ("data", {"kind": "pairs", "file": [1]}), ("model", "x"), ("model", {"cell": 3})],
+)
+def test_the_page_of_settings_that_are_none(tmp_path: Path, part: str, value: object) -> None:
+    begun(tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(content | {part: value}))
+    if isinstance(value, dict):
+        assert report(tmp_path).exists()
+    else:
+        with pytest.raises(RunFilesError, match=f"config.json: damaged .{part} is "):
+            report(tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_weights_that_are_not_finite(tmp_path: Path, value: float) -> None:
+    folder = begun(tmp_path)
+    folder.write_weights({"whole": np.ones(2), "decoder.bias": np.array([1.0, value])}, 7)
+    with pytest.raises(
+        CheckpointError, match=r"model\.safetensors: decoder\.bias holds numbers that are not"
+    ):
+        folder.weights()
 
 
 @pytest.mark.parametrize("field", ["lr", "clip", "minutes", "warmup"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import select
 import signal
 from collections.abc import Callable
@@ -416,7 +417,23 @@ def test_a_picture_that_cannot_be_drawn_costs_nothing_else(
         ("progress", "more", 1),
         ("window", "steps", 2.0),
         ("window", "tokens", True),
-        ("optimiser", "steps/encoder.forward_cell.weight_ih", 10**400),
+        ("progress", "step", 2**63),
+        ("progress", "step", 11),
+        ("progress", "best_step", 13),
+        pytest.param("progress", "best_loss", 10**400, id="endless"),
+        ("progress", "seconds", -1.0),
+        ("progress", "solved", -1),
+        pytest.param("window", "gradient_norm", 10**400, id="endless"),
+        ("window", "steps", -1),
+        ("optimiser", "lr", -1.0),
+        pytest.param("optimiser", "lr", 10**400, id="endless"),
+        pytest.param("optimiser", "steps/encoder.forward_cell.weight_ih", 10**400, id="endless"),
+        ("optimiser", "steps/encoder.forward_cell.weight_ih", -1),
+        ("optimiser", "steps/encoder.forward_cell.weight_ih", 13),
+        ("optimiser", "steps/encoder.forward_cell.weight_ih", 2**63),
+        ("random", "bit_generator", "MT19937"),
+        ("random", "state", {"state": -1, "inc": 2**200}),
+        ("random", "uinteger", None),
     ],
 )
 def test_a_checkpoint_of_wrong_values_does_not_fit(part: str, field: str, value: Any, tmp_path: Path) -> None:
@@ -427,6 +444,95 @@ def test_a_checkpoint_of_wrong_values_does_not_fit(part: str, field: str, value:
         path.write_bytes(pack(arrays, note))
     with pytest.raises(CheckpointError, match="the checkpoint of step 12 does not fit the run"):
         resume(tmp_path)
+
+
+def test_a_checkpoint_whose_best_weights_are_not_finite(tmp_path: Path) -> None:
+    train(small_task(), tmp_path, small_model(), small_training(), message=quiet)
+    for path in (tmp_path / "checkpoint").iterdir():
+        arrays, note = unpack(path)
+        arrays["best/decoder.output.bias"][0] = np.nan
+        path.write_bytes(pack(arrays, note))
+    with pytest.raises(CheckpointError, match=r"does not fit the run \(decoder.output.bias holds"):
+        resume(tmp_path)
+
+
+def test_ctrl_c_while_figures_are_drawn_is_told_once_the_run_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = trained(tmp_path / "whole", small_model(), small_training())
+    figures = loop.write_figures
+
+    def interrupted_figures(*arguments: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        figures(*arguments)
+
+    monkeypatch.setattr(loop, "write_figures", interrupted_figures)
+    with pytest.raises(
+        KeyboardInterrupt, match=r"interrupted, but the run is complete; .* train --resume --out"
+    ):
+        trained(tmp_path / "run", small_model(), small_training())
+    assert what_remains(tmp_path / "run") == expected
+    assert resume(tmp_path / "run", message=quiet).test["event"] == "test"
+
+
+def test_what_is_said_of_the_data_is_said_when_training_begins(tmp_path: Path) -> None:
+    data, said = Pairs(a_file(tmp_path / "words.tsv")), list[str]()
+    train(data, tmp_path / "run", small_model(), small_training(), message=said.append)
+    assert said == list(data.notes) and "guessed" in said[0]
+    with pytest.raises(CheckpointError, match="holds a run already"):
+        train(data, tmp_path / "run", small_model(), small_training(), message=said.append)
+    assert len(said) == len(data.notes)
+
+
+def test_data_may_move(tmp_path: Path) -> None:
+    file = a_file(tmp_path / "words.tsv")
+    train(Pairs(file), tmp_path / "run", small_model(), small_training(), message=quiet)
+    moved = file.rename(tmp_path / "moved.tsv")
+    other = a_file(tmp_path / "other.tsv")
+    other.write_text(moved.read_text() + "zzz\tZ Z Z\n")
+    with pytest.raises(DataError, match="the run was on the data "):
+        resume(tmp_path / "run", data=Pairs(other), message=quiet)
+    resume(tmp_path / "run", data=Pairs(moved), message=quiet)
+    assert RunFolder(tmp_path / "run").config().data["file"]["path"] == str(moved)
+    resume(tmp_path / "run", message=quiet)  # it has been noted where they are
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["metrics.jsonl"], r"metrics\.jsonl lacks"),
+        (["snapshots.jsonl"], r"snapshots\.jsonl lacks"),
+        (["metrics.jsonl", "snapshots.jsonl"], r"metrics\.jsonl and snapshots\.jsonl lack"),
+    ],
+)
+def test_a_history_that_was_lost_is_told(
+    names: list[str], message: str, emptied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_before(monkeypatch, 7)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, small_model(), small_training())
+    for name in names:
+        (tmp_path / name).unlink()
+        if emptied:
+            (tmp_path / name).write_text("")
+    said: list[str] = []
+    resume(tmp_path, message=said.append)
+    assert len(said) == 2 and re.search(f"{message} some of what was kept up to step 8", said[0])
+    assert "going on after step 8" in said[1]
+
+
+def test_rows_that_are_gone_from_the_history_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_before(monkeypatch, 7)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, small_model(), small_training())
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-1]))
+    said: list[str] = []
+    resume(tmp_path, message=said.append)
+    assert len(said) == 2 and "lacks some of what was kept up to step 8" in said[0]
 
 
 @pytest.mark.parametrize("shown", [True, None])

@@ -37,7 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     folder.config()  # wrong folders end here
     page = folder.path / "report.html"
     check_out(str(page) if arguments.out is None else arguments.out, "a page", PAGE)
-    folder.snapshots()  # damaged files end here and in the next line, before anything is written
+    if (folder.path / "model.safetensors").exists():
+        folder.weights()
+    folder.snapshots()  # damaged files end here, before anything is written
     if not folder.rows():
         metrics = folder.path / "metrics.jsonl"
         lost = f"{metrics}: {'empty' if metrics.exists() else 'not there'}"

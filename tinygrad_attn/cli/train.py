@@ -10,7 +10,7 @@ from typing import Any
 
 from tinygrad_attn.cli.drawing import draw
 from tinygrad_attn.cli.parser import OK, say
-from tinygrad_attn.data import TASKS, Dataset, Pairs, Task
+from tinygrad_attn.data import TASKS, Dataset, Pairs, Task, files_of, from_description
 from tinygrad_attn.train import (
     ConfigError,
     ModelConfig,
@@ -80,15 +80,23 @@ def run(arguments: argparse.Namespace) -> int:
         TrainingConfig(steps=1, seed=seed)  # a wrong seed is a wrong setting before it is wrong data
         data = _data(arguments, seed)
         model, training = _settings(data, settings)
-        for note in data.notes:
-            say(note)
-        out = arguments.out or os.path.join("runs", Path(data.name).stem)
         result = train_run(
-            data, out, model, training, overwrite=arguments.overwrite, progress=shown, message=say
+            data,
+            _folder(arguments),
+            model,
+            training,
+            overwrite=arguments.overwrite,
+            progress=shown,
+            message=say,
         )
     if not arguments.quiet:
         _print_result(result)
     return OK
+
+
+def _folder(arguments: argparse.Namespace) -> str:
+    """The run folder: what --out says, or the usual one of the task."""
+    return arguments.out or os.path.join("runs", Path(arguments.task).stem)
 
 
 def _data(arguments: argparse.Namespace, seed: int) -> Dataset:
@@ -122,29 +130,47 @@ def _settings(data: Dataset, given: dict[str, Any]) -> tuple[ModelConfig, Traini
 
 def _resumed(arguments: argparse.Namespace, settings: dict[str, Any], shown: bool | None) -> Result:
     """The run in the folder, trained to its end; ConfigError if the command line wants another one."""
-    if arguments.out is None:
-        raise ConfigError("--resume needs --out with the folder of the run")
+    if arguments.out is None and arguments.task is None:
+        raise ConfigError("--resume needs --out with the folder of the run, or the task whose run it is")
     if arguments.overwrite:
         raise ConfigError("--resume and --overwrite exclude one another")
-    config = RunFolder(arguments.out).config()
-    for name in ("dev", "test"):
-        if getattr(arguments, name) is not None:
-            raise ConfigError(f"--resume goes on with the data of the run, so leave out --{name}")
-    wanted = {"task": arguments.task, **settings}
-    file = config.data.get("file")
-    task = config.data.get("name") if not isinstance(file, dict) else file.get("path")
-    if arguments.task is not None and file is not None:
-        wanted["task"] = os.path.abspath(arguments.task)
-    found = {"task": task, **vars(config.model), **vars(config.training)}
+    folder = RunFolder(_folder(arguments))
+    config = folder.config()
+    files = files_of(config.data)
+    found = {
+        "task": files.get("file", config.data.get("name")),
+        **vars(config.model),
+        **vars(config.training),
+    }
     for name in ("source_split", "target_split"):
-        found[name], wanted[name] = config.data.get(name), getattr(arguments, name)
-    for name, value in wanted.items():
+        found[name], settings[name] = config.data.get(name), getattr(arguments, name)
+    if not files or arguments.task in TASKS:
+        settings["task"] = arguments.task
+    for name, value in settings.items():
         if value is not None and value != found[name]:
             raise ConfigError(
-                f"{arguments.out}: the run has {name} {found[name]}, not {value}; --resume goes on with the "
+                f"{folder.path}: the run has {name} {found[name]}, not {value}; --resume goes on with the "
                 "settings of the run, so leave them out"
             )
-    return resume_run(arguments.out, progress=shown, message=say)
+    moved = _moved(arguments, files, folder)
+    return resume_run(folder.path, data=from_description(config.data, moved), progress=shown, message=say)
+
+
+def _moved(arguments: argparse.Namespace, files: dict[str, str], folder: RunFolder) -> dict[str, str]:
+    """Where the command line says that files of the run's data are now; ConfigError for others, and for those
+    that are gone."""
+    named = {"file": arguments.task if files else None, "development": arguments.dev, "test": arguments.test}
+    named = {part: path for part, path in named.items() if path is not None}
+    for part, option in (("development", "--dev"), ("test", "--test")):
+        if part in named and part not in files:
+            raise ConfigError(f"--resume goes on with the data of the run, so leave out {option}")
+    for part, path in files.items():
+        if part not in named and not os.path.exists(path):
+            where = {"development": " with --dev FILE", "test": " with --test FILE"}.get(
+                part, f": {folder.command_to_resume('FILE')}"
+            )
+            raise ConfigError(f"{path}: not there any more; name where the file is now{where}")
+    return named
 
 
 def _print_result(result: Result) -> None:
@@ -155,7 +181,7 @@ def _print_result(result: Result) -> None:
         f"test: {row['exact_match']:.2%} of {row['sequences']:,} sequences exactly right "
         f"(error rate {1 - row['exact_match']:.2%}), token error rate {row['token_error_rate']:.2%}"
     )
-    if "alignment_weight" in row:
+    if {"alignment_weight", "alignment_accuracy"} <= row.keys():
         print(
             f"alignment: {row['alignment_weight']:.1%} of the weight on the true source position, "
             f"which has the largest weight in {row['alignment_accuracy']:.1%} of the steps"

@@ -58,6 +58,12 @@ def unpack(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[st
     return arrays, note
 
 
+def is_finite(array: np.ndarray) -> bool:
+    """Whether all entries are numbers that the weights of a model, in float32, can be."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(array.astype(np.float32)).all())
+
+
 def _digest(arrays: Mapping[str, np.ndarray], text: str) -> str:
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 from tinygrad_attn.data import Dataset, Vocabulary
 from tinygrad_attn.errors import CheckpointError
 from tinygrad_attn.files import TEMPORARY_PREFIX, from_json, write_atomically
-from tinygrad_attn.train.arrays import pack, unpack
+from tinygrad_attn.train.arrays import is_finite, pack, unpack
 from tinygrad_attn.train.checkpoint import Checkpoints
 from tinygrad_attn.train.config import (
     ConfigError,
@@ -28,6 +29,7 @@ from tinygrad_attn.train.config import (
     settings_from_json,
     settings_to_json,
 )
+from tinygrad_attn.viz.report.read import read_metrics, read_snapshots
 
 if sys.platform != "win32":
     import fcntl
@@ -71,7 +73,8 @@ class RunConfig:
         }
 
     def identity(self) -> str:
-        """A digest that is the same for the same settings and data, wherever the files of the data lie."""
+        """A digest that is the same for the same settings and data, wherever the files of the data lie: the
+        path of a file with a SHA-256 beside it does not count."""
         content = self.to_json()
         content["data"] = _without_paths(content["data"])
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -136,7 +139,15 @@ class RunFolder:
                     "or choose another folder with --out"
                 )
             self._remove_run()
+        self.write_config(config)
+
+    def write_config(self, config: RunConfig) -> None:
+        """Write `config.json`."""
         self._write_json(_CONFIG, config.to_json())
+
+    def command_to_resume(self, *task: str) -> str:
+        """The command that goes on with the run, to be pasted into a shell; `task` if its data have moved."""
+        return shlex.join(["tinygrad-attn", "train", *task, "--resume", "--out", str(self.path)])
 
     def sweep(self) -> None:
         """Remove the temporary files that a process left when it was killed while writing."""
@@ -187,13 +198,17 @@ class RunFolder:
         write_atomically(self.path / "model.safetensors", pack(weights, {"step": step}))
 
     def weights(self) -> dict[str, np.ndarray]:
-        """The best weights. Raises CheckpointError if there are none yet, or they are damaged."""
+        """The best weights. CheckpointError if there are none yet, or they are damaged or not finite."""
         path = self.path / "model.safetensors"
         if not path.exists():
             raise CheckpointError(
-                f"{path}: not there; train first, or go on with train --resume --out {self.path}"
+                f"{path}: not there; train first, or go on with: {self.command_to_resume()}"
             )
-        return unpack(path)[0]
+        weights = unpack(path)[0]
+        for name, array in weights.items():
+            if not is_finite(array):
+                raise CheckpointError(f"{path}: {name} holds numbers that are not finite, expected weights")
+        return weights
 
     def weights_step(self) -> int:
         """After which step the best weights were found; CheckpointError as for `weights`."""
@@ -205,16 +220,16 @@ class RunFolder:
         self._write_lines("metrics.jsonl", rows)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of `metrics.jsonl`; none if it is not there yet."""
-        return self._read_lines("metrics.jsonl", event=str, step=int)
+        """The rows of `metrics.jsonl`; none if it is not there yet. CheckpointError for damage."""
+        return read_metrics(self.path)
 
     def write_snapshots(self, snapshots: Sequence[Mapping[str, Any]]) -> None:
         """Write `snapshots.jsonl`: how the gradient of a few examples flowed in the course of training."""
         self._write_lines("snapshots.jsonl", snapshots)
 
     def snapshots(self) -> list[dict[str, Any]]:
-        """What `snapshots.jsonl` holds; nothing if it is not there yet."""
-        return self._read_lines("snapshots.jsonl", step=int, flows=list)
+        """What `snapshots.jsonl` holds; nothing if it is not there yet. CheckpointError for damage."""
+        return read_snapshots(self.path)
 
     def write_examples(self, examples: Mapping[str, Any]) -> None:
         """Write `examples.json`: what the trained model makes of a few examples."""
@@ -223,24 +238,6 @@ class RunFolder:
     def _write_lines(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
         write_atomically(self.path / name, "".join(lines))
-
-    def _read_lines(self, name: str, **kinds: type) -> list[dict[str, Any]]:
-        path = self.path / name
-        try:
-            rows = [from_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise CheckpointError(f"{path}: {error.strerror or error}") from error
-        except (ValueError, RecursionError) as error:
-            raise CheckpointError(f"{path}: damaged ({error})") from None
-        for row in rows:
-            if not isinstance(row, dict) or any(
-                type(row.get(key)) is not kind for key, kind in kinds.items()
-            ):
-                expected = " and ".join(f"{key} ({kind.__name__})" for key, kind in kinds.items())
-                raise CheckpointError(f"{path}: a row without {expected}")
-        return rows
 
     def _is_run(self) -> bool:
         with contextlib.suppress(CheckpointError):
@@ -294,5 +291,6 @@ class RunFolder:
 
 def _without_paths(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _without_paths(entry) for key, entry in value.items() if key != "path"}
+        left_out = "path" if "sha256" in value else None
+        return {key: _without_paths(entry) for key, entry in value.items() if key != left_out}
     return value

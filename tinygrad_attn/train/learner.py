@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,8 +12,12 @@ import numpy as np
 
 from tinygrad_attn import optim
 from tinygrad_attn.data import Batch, Dataset
+from tinygrad_attn.train.arrays import is_finite
 from tinygrad_attn.train.checkpoint import Checkpoint
 from tinygrad_attn.train.config import ModelConfig, TrainingConfig
+
+_MOST = {int: 10**15, float: 1e300}
+"""Of what is counted, and of what is summed."""
 
 Kept = TypeVar("Kept", "Window", "Progress")
 
@@ -139,20 +144,35 @@ class Learner:
         """Everything as it was; KeyError, TypeError, ValueError or OverflowError if it does not fit."""
         state: dict[str, Any] = checkpoint.state
         self.progress, self.window = _made(Progress, state["progress"]), _made(Window, state["window"])
+        steps = self.progress.step
+        if steps != checkpoint.step:
+            raise ValueError(f"the progress is that of step {steps}")
         self.rng.bit_generator.state = state["random"]
         self.optimiser.load_state_dict({**checkpoint.part("optimiser"), **state["optimiser"]})
+        counts = {"best_step": self.progress.best_step, "steps of the window": self.window.steps}
+        updates = {k: n for k, n in self.optimiser.state_dict().items() if k.startswith("steps/")}
+        for name, count in (counts | updates).items():
+            if not 0 <= count <= steps:
+                raise ValueError(f"{name} is {count}, expected from 0 to {steps}")
         self.best = checkpoint.part("best")
+        for name, array in self.best.items():
+            if not is_finite(array):
+                raise ValueError(f"{name} holds numbers that are not finite")
         self.model.load_state_dict(self.best)  # to see that they fit
         self.model.load_state_dict(checkpoint.part("model"))
 
 
 def _made(kind: type[Kept], content: Mapping[str, Any]) -> Kept:
-    """The dataclass of these values. TypeError for other names, or values of another kind than the usual."""
+    """The dataclass of these values. TypeError for other names, or values of another kind than the usual;
+    ValueError for numbers that cannot have come about."""
     made = kind(**content)
     for name, usual in vars(kind()).items():
         value = getattr(made, name)
         if type(value) is not type(usual) and (type(usual), type(value)) != (float, int):
             raise TypeError(f"{name} is {value!r}")
+        # Nothing is below 0 but the best share of what was not evaluated yet.
+        if type(usual) in _MOST and not min(usual, 0) <= value <= _MOST[type(usual)]:
+            raise ValueError(f"{name} is {reprlib.repr(value)}")
     return made
 
 

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def train(
     Raises:
         CheckpointError: if the folder holds a run, or other files, or another process trains in it.
         NonFiniteError: if a gradient is not finite; the last checkpoint and the best weights stay.
-        KeyboardInterrupt: after Ctrl-C, when everything is saved; `resume` goes on.
+        KeyboardInterrupt: after Ctrl-C, when everything is saved; `resume` goes on, or gives the result.
     """
     usual = default_settings(data)
     config = RunConfig(data.describe(), model or usual[0], training or usual[1])
@@ -79,6 +79,8 @@ def train(
     with folder.held():
         folder.begin(config, overwrite=overwrite)
         folder.write_vocabularies(data)
+        for note in data.notes:
+            message(note)
         return run.to_the_end(progress)
 
 
@@ -92,7 +94,8 @@ def resume(
     """Go on with the run in the folder `out` from its last checkpoint, bit for bit as if never interrupted.
 
     A run that has ended is not trained further; its result comes back. Its data set is made again from what
-    the run's config.json says of it; one of your own is to be given as `data`.
+    the run's config.json says of it. One of your own is to be given as `data`, and one whose files have
+    moved, too: config.json then notes where they are.
 
     Raises:
         CheckpointError: if there is no run, no checkpoint of it is whole, or another process trains it.
@@ -102,11 +105,14 @@ def resume(
     config = folder.config()
     if data is None:
         data = from_description(config.data)
-    elif json.loads(json.dumps(data.describe())) != config.data:
-        raise DataError(f"{folder.path}: the run was on the data {config.data}, not on {data.describe()}")
-    run = _Run(folder, config, data, message)
+    found = replace(config, data=json.loads(json.dumps(data.describe())))
+    if found.identity() != config.identity():
+        raise DataError(f"{folder.path}: the run was on the data {config.data}, not on {found.data}")
+    run = _Run(folder, found, data, message)
     with folder.held():
         run.restore()
+        if found != config:  # files have moved
+            folder.write_config(found)
         return run.to_the_end(progress)
 
 
@@ -145,10 +151,27 @@ class _Run:
         # Rows that were written after the checkpoint will be written again.
         self.rows = [row for row in self.folder.rows() if row["step"] <= progress.step]
         self.snapshots = [kept for kept in self.folder.snapshots() if kept["step"] <= progress.step]
+        self._tell_what_was_lost()
         if progress.finished:
             self.message(f"{self.folder.path}: training has ended, there is nothing to go on with")
         else:
             self.message(f"{self.folder.path}: going on after step {progress.step}")
+
+    def _tell_what_was_lost(self) -> None:
+        """Rows are written before the checkpoint of their step, so they are there unless somebody removed
+        them; the figures and the page of the run will be without them."""
+        step, events = self.learner.progress.step, [row["event"] for row in self.rows]
+        lost = []
+        if (
+            events.count("train") < step // self.settings.log_every
+            or events.count("evaluation") < step // self.settings.evaluate_every
+        ):
+            lost.append("metrics.jsonl")
+        if not self.snapshots:
+            lost.append("snapshots.jsonl")
+        if lost:
+            lack = f"{' and '.join(lost)} {'lack' if lost[1:] else 'lacks'}"
+            self.message(f"{self.folder.path}: {lack} some of what was kept up to step {step}")
 
     def to_the_end(self, shown: bool | None) -> Result:
         """Train what is left, then test the best weights."""
@@ -158,6 +181,9 @@ class _Run:
                 self._train(interruption, shown)
             learner.model.load_state_dict(learner.best)
             test = self._tested(interruption)
+        if interruption.requested:  # so late that there was nothing left to save
+            command = self.folder.command_to_resume()
+            raise KeyboardInterrupt(f"interrupted, but the run is complete; its result: {command}")
         return Result(self.folder, self.data, learner.model, test, learner.progress.reason)
 
     def _train(self, interruption: Interruption, shown: bool | None) -> None:
@@ -253,7 +279,7 @@ class _Run:
         """End for Ctrl-C, when everything is saved."""
         raise KeyboardInterrupt(
             f"interrupted, saved after step {self.learner.progress.step}; "
-            f"go on with: tinygrad-attn train --resume --out {self.folder.path}"
+            f"go on with: {self.folder.command_to_resume()}"
         )
 
 
