@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from tinygrad_attn.cli import main
-from tinygrad_attn.train import load_run
+from tinygrad_attn.train import RunFolder, load_run
 
 Output = pytest.CaptureFixture[str]
 
@@ -44,9 +46,51 @@ def test_lines_from_standard_input(copy_run: Path, capsys: Output, monkeypatch: 
         assert predicted(capsys, copy_run)[0] == lines
 
 
-def test_nothing_in_nothing_out(copy_run: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", Standard(b""))
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
+def test_nothing_in_nothing_out(
+    content: bytes, copy_run: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Standard(content))
     assert predicted(capsys, copy_run) == ([""], "")
+
+
+def test_a_byte_order_mark_does_not_count(
+    copy_run: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a file of pairs; within, it is a symbol like others."""
+    expected, _ = predicted(capsys, copy_run, "1 2", "3")
+    monkeypatch.setattr(sys, "stdin", Standard(b"\xef\xbb\xbf1 2\n3\n"))
+    assert predicted(capsys, copy_run) == (expected, "")
+    monkeypatch.setattr(sys, "stdin", Standard(b"1 2\n\xef\xbb\xbf3\n"))
+    assert "input 2: unknown to the model" in predicted(capsys, copy_run)[1]
+
+
+def test_arguments_are_utf_8_whatever_the_locale(words_run: Path, capsys: Output) -> None:
+    """Where the locale has no é, Python hands its bytes over as halves of surrogate pairs."""
+    expected = predicted(capsys, words_run, "éab")
+    assert "unknown" not in expected[1]
+    assert predicted(capsys, words_run, "\udcc3\udca9ab") == expected
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for command in ("predict", "flow"):
+        done = subprocess.run(
+            [sys.executable, "-m", "tinygrad_attn", command, str(words_run), "éab"],
+            env={**os.environ, **locale},
+            capture_output=True,
+        )
+        assert done.returncode == 0 and b"unknown" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["predict", "graph", "flow", "heatmap", "report"])
+def test_weights_that_are_not_finite(command: str, copy_run: Path, tmp_path: Path, capsys: Output) -> None:
+    run = shutil.copytree(copy_run, tmp_path / "run")
+    (run / "model.safetensors").unlink()
+    weights = RunFolder(copy_run).weights()
+    weights["decoder.output.bias"][1] = float("nan")
+    RunFolder(run).write_weights(weights, 10)
+    text = {"report": [], "heatmap": ["1 2", "--out", str(tmp_path / "x.svg")]}.get(command, ["1 2"])
+    assert main([command, str(run), *text]) == 2
+    shown = capsys.readouterr().err
+    assert f"{run / 'model.safetensors'}: decoder.output.bias holds" in shown and shown.count("\n") == 1
 
 
 def test_outputs_are_joined_as_the_data_was_split(words_run: Path, capsys: Output) -> None:

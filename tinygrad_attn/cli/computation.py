@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from tinygrad_attn.cli.parser import say
+from tinygrad_attn.cli.parser import as_text, say
 from tinygrad_attn.data import Tokens
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.errors import UserError
@@ -48,9 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", nargs="?", metavar="FOLDER", help="a run folder (default: the running example)"
     )
-    parser.add_argument("text", nargs="?", metavar="TEXT", help="an input of the run's model")
+    parser.add_argument("text", nargs="?", type=as_text, metavar="TEXT", help="an input of the run's model")
     parser.add_argument(
-        "--target", metavar="TEXT", help="the output to compute the loss of (default: the model's own)"
+        "--target",
+        type=as_text,
+        metavar="TEXT",
+        help="the output to compute the loss of (default: the model's own)",
     )
 
 

@@ -39,6 +39,18 @@ class Parser(argparse.ArgumentParser):
         sys.exit(WRONG_USE)
 
 
+def as_text(argument: str) -> str:
+    """A text of the command line, for argparse's `type`: UTF-8, as everywhere, whatever the locale.
+
+    Where the locale has no character for some bytes, Python hands them over as halves of surrogate pairs.
+    What is no UTF-8 either stays as it is, for whoever reads the text to refuse.
+    """
+    if any("\udc80" <= character <= "\udcff" for character in argument):
+        with contextlib.suppress(UnicodeError):
+            return os.fsencode(argument).decode("utf-8")
+    return argument
+
+
 def say(message: str) -> None:
     """A message to the user, on standard error; it has one line, whatever is in it."""
     line = " ".join(message.splitlines())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tinygrad_attn.cli.drawing import draw
-from tinygrad_attn.cli.parser import OK, say
+from tinygrad_attn.cli.parser import OK, as_text, say
 from tinygrad_attn.data import TextFormat
 from tinygrad_attn.errors import DataError
 from tinygrad_attn.train import ConfigError, Prediction, load_run
@@ -37,6 +38,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "text",
         nargs="*",
+        type=as_text,
         default=[],  # without one, argparse would call it required
         metavar="TEXT",
         help="an input (default: lines from standard input)",
@@ -85,8 +87,13 @@ def _given(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _lines() -> Iterator[str]:
-    """The lines of standard input, each as soon as it is there. DataError for bytes that are not UTF-8."""
+    """The lines of standard input, each as soon as it is there, without a byte order mark before the first.
+    DataError for bytes that are not UTF-8."""
     for number, line in enumerate(sys.stdin.buffer, 1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+            if not line:
+                return
         try:
             yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
