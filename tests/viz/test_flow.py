@@ -11,6 +11,7 @@ import pytest
 import tinygrad_attn as ta
 from tests.viz.support import CELLS, SCORES, batch, running_example, small_loss, small_model
 from tinygrad_attn.viz.picture import unit_of
+from tinygrad_attn.viz.report.data import flow_data
 
 TIGHT: Any = {"rtol": 1e-12, "atol": 1e-14}
 
@@ -295,3 +296,109 @@ def test_long_names_leave_room_for_the_panels(step: int | None) -> None:
         picture.svg()  # lays it out; warnings, such as of panels that have collapsed, are errors
         sizes.append([axes.get_position().height * picture.get_figheight() for axes in picture.axes[:4]])
     assert all(after > 0.7 * before for before, after in zip(*sizes, strict=True))
+
+
+def named(tensor: ta.Tensor, name: str) -> ta.Tensor:
+    tensor.name = name
+    return tensor
+
+
+def all_at_once() -> tuple[ta.Tensor, dict[str, ta.Tensor]]:
+    """Attention of all five steps over a batch of two in one tensor each."""
+    rng = np.random.default_rng(0)
+    h, s = (
+        ta.Tensor(rng.standard_normal(shape), requires_grad=True, name=name)
+        for shape, name in (((2, 4, 3), "h"), ((2, 5, 3), "s"))
+    )
+    e = named(s @ h.swapaxes(1, 2), "e")
+    alpha = named(ta.softmax(e), "α")
+    c = named(alpha @ h, "c")
+    loss = (c * c).sum()
+    loss.backward()
+    return loss, {"h": h, "s": s, "e": e, "α": alpha, "c": c}
+
+
+def test_steps_that_one_tensor_holds_are_shown_together_and_not_one_by_one() -> None:
+    loss, tensors = all_at_once()
+    flow = ta.viz.gradient_flow(loss, example=1)
+    assert flow.count == 5 and set(flow.parts("h")) == {"value", "key"}
+    h, s = tensors["h"], tensors["s"]
+    assert h.grad is not None and s.grad is not None
+    np.testing.assert_allclose(flow.norms("h"), np.linalg.norm(h.grad[1], axis=-1))
+    np.testing.assert_allclose(flow.norms("s"), np.linalg.norm(s.grad[1], axis=-1))
+    assert len(flow.rows("α")) == 5 and flow.rows("α")[0].shape == (4,)
+    assert len(str(flow).splitlines()) == 2 + 6 + 1 + 5
+    flow.figure().svg()
+    for look in (
+        lambda: flow.parts("h", 2),
+        lambda: flow.rows("h", "value", 2),
+        lambda: flow.table(2),
+        lambda: flow.graph(2),
+        lambda: flow.figure(step=2),
+        lambda: flow.save("never.svg", step=2),
+    ):
+        with pytest.raises(ValueError, match=r"step 2 alone.*one tensor holds all 5 steps"):
+            look()
+    data = flow_data(flow, list("abcd"), list("vwxyz"))
+    assert data["h"] == {} and np.shape(data["∂α"]) == (5, 4)
+
+
+def test_one_sequence_without_a_batch() -> None:
+    rng = np.random.default_rng(0)
+    h = ta.Tensor(rng.standard_normal((4, 3)), requires_grad=True, name="h")
+    s = ta.Tensor(rng.standard_normal((2, 3)), requires_grad=True, name="s")
+    c = named(named(ta.softmax(named(s @ h.T, "e")), "α") @ h, "c")
+    (loss := (c * c).sum()).backward()
+    flow = ta.viz.gradient_flow(loss)
+    assert flow.count == 2 and h.grad is not None
+    np.testing.assert_allclose(flow.norms("h"), np.linalg.norm(h.grad, axis=-1))
+    assert [row.shape for row in flow.rows("α")] == [(4,), (4,)]
+    flow.figure(list("abcd"), list("xy")).svg()
+    for unbatched in (loss, running_example()):
+        if unbatched is not loss:
+            unbatched.backward()
+        with pytest.raises(ValueError, match="example 3: there is one sequence, without an axis for a batch"):
+            ta.viz.gradient_flow(unbatched, example=3)
+
+
+def test_a_single_step_of_a_batch_is_no_sequence_of_steps() -> None:
+    rng = np.random.default_rng(0)
+    h = ta.Tensor(rng.standard_normal((2, 4, 3)), requires_grad=True, name="h")
+    alpha = named(ta.softmax((h * h).sum(axis=2)), "α")
+    (loss := ((alpha[:, :, None] * h).sum(axis=1) ** 2).sum()).backward()
+    flow = ta.viz.gradient_flow(loss, example=1)
+    assert flow.count == 1 and h.grad is not None
+    np.testing.assert_allclose(flow.norms("h"), np.linalg.norm(h.grad[1], axis=-1))
+
+
+def test_the_gradient_of_constant_weights_is_absent() -> None:
+    flow = ta.viz.gradient_flow(small_loss(attention="none"))
+    assert flow.rows("α") == [] and flow.norms("α") == [] and len(flow.values("α")) == 3
+    assert "∂α" not in str(flow) and "α2" not in flow.table(2)
+    flow.figure().svg()
+    flow.figure(step=2).svg()
+    data = flow_data(flow, list("abcd"), list("xyz"))
+    assert data["∂α"] == [] and len(data["α"]) == 3
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_gradients_of_any_size_are_measured_and_drawn(size: float) -> None:
+    h = ta.Tensor([[0.2, 0.5], [0.9, 0.1]], requires_grad=True, name="h")
+    alpha = named(ta.softmax(h.sum(axis=1)), "α")
+    loss = named(((alpha[:, None] * h).sum() - 1.0) * size, "loss")
+    loss.backward()
+    flow = ta.viz.gradient_flow(loss)
+    assert h.grad is not None
+    np.testing.assert_allclose(flow.norms("h"), np.linalg.norm(h.grad / size, axis=1) * size)
+    assert " 0 " not in str(flow) and "∞" not in str(flow)
+    for picture in (flow.figure(), flow.figure(step=1)):
+        assert f"in 10{'⁻²' if size < 1 else '²'}" in picture.svg()
+
+
+def test_messages_name_a_few_tensors_of_many() -> None:
+    flow = ta.viz.gradient_flow(small_loss(batch(60, 3)))
+    with pytest.raises(ValueError, match=r"the gradient comes to .*, … first, not to h") as caught:
+        flow.path("logits", "h")
+    assert len(str(caught.value)) < 400
+    with pytest.raises(KeyError, match=r"there are loss, .*, …"):
+        flow.gradient("q")

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tinygrad_attn.viz.layout import Layout
+from tinygrad_attn.viz.nodes import Node
 from tinygrad_attn.viz.record import Record
 from tinygrad_attn.viz.roles import normal, number_in, role_of
 from tinygrad_attn.viz.sweep import Sweeper
+from tinygrad_attn.viz.text import norm
 
 if TYPE_CHECKING:
     from tinygrad_attn.viz.graph import Graph
     from tinygrad_attn.viz.picture import Picture
 
 _MOST_PATHS = 20_000
+_NAMED = 40  # labels in a message
 
 # What reaches a tensor through a use by ...: for an annotation h and for a state s.
 _PARTS = {
@@ -55,6 +59,7 @@ class GradientFlow:
         links: (used by, tensor) -> the gradient that reaches the tensor through that use, on paths that no
             other named tensor lies on; over all uses they sum to the tensor's gradient.
         example: which sequence of the batch tables and figures show.
+        layout: which axes of the tensors are the batch and the steps.
     """
 
     def __init__(
@@ -63,7 +68,6 @@ class GradientFlow:
         self._record = record
         self._sweeper = Sweeper(record)
         self._nodes = {node.id: node for node in record.nodes}
-        self.example = example
         self._ids: dict[str, str] = {"loss": record.output}
         self._roles: dict[str, list[str]] = {"loss": ["loss"]}
         for role, found in roles.items():
@@ -72,9 +76,9 @@ class GradientFlow:
             self._ids.update(zip(labels, (id for id, _ in found), strict=True))
         self._labels = {id: label for label, id in self._ids.items()}
         self.labels = sorted(self._ids, key=lambda label: -self._sweeper.position(self._ids[label]))
-        weights = self._roles.get("α", []) or self._roles.get("e", [])
-        alone = len(weights) == 1 and self.value(weights[0]).ndim == 3
-        self.count = self.value(weights[0]).shape[1] if alone else len(weights)
+        weights = self._roles.get("α") or self._roles["e"]
+        self.layout = Layout([*map(self.value, weights)], [*map(self.value, self.role("h"))], example)
+        self.example, self.count = example, self.layout.count
         self._stops = set(self._labels)
         self._within = self._sweeper.leading(self._stops)
         self.links: dict[tuple[str, str], np.ndarray] = {}
@@ -90,26 +94,33 @@ class GradientFlow:
         """The labels of all steps of "h", "s", "e", "α", "c", "h̃" or "logits", in order, if there are any."""
         return list(self._roles.get(name, ()))
 
+    def node(self, label: str) -> Node:
+        """The tensor in the record."""
+        return self._nodes[self._id(label)]
+
     def value(self, label: str) -> np.ndarray:
         """The tensor itself."""
-        value = self._nodes[self._id(label)].value
+        value = self.node(label).value
         assert value is not None
         return value
 
     def gradient(self, label: str) -> np.ndarray:
         """∂loss/∂(the tensor), of its shape. Zeros where no gradient arrived."""
-        gradient = self._nodes[self._id(label)].gradient
+        gradient = self.node(label).gradient
         return np.zeros_like(self.value(label)) if gradient is None else gradient
 
     def parts(self, label: str, step: int | None = None) -> dict[str, np.ndarray]:
         """The gradient by what it came through; the parts sum to the whole. With `step`, of that step alone.
 
         For an annotation h: "value" (through c), "key" (through e), "state" (through s_0, which the encoder's
-            last state
-        starts). For a state s: "scores" (through e), "recurrence" (through the next state), "output" (through
-        the logits, or h̃). For others, the names of what uses them.
+        last state starts). For a state s: "scores" (through e), "recurrence" (through the next state),
+        "output" (through the logits, or h̃). For others, the names of what uses them.
+
+        Raises:
+            KeyError: for a label that is not there.
+            ValueError: for a step that is not there, or where one tensor holds all steps.
         """
-        label = self.label(label)
+        label, step = self.label(label), None if step is None else self.layout.checked(step)
         names = _PARTS.get(role_of(label), {})
         found: dict[str, np.ndarray] = {}
         for (user, used), part in self.links.items():
@@ -134,7 +145,7 @@ class GradientFlow:
         for here, there in pairwise(ids):
             arrived = self._sweeper.sweep(here, gradient, self._stops, self._within)
             if there not in arrived:
-                first = ", ".join(self._labels[id] for id in arrived) or "no named tensor"
+                first = _listed([self._labels[id] for id in arrived]) or "no named tensor"
                 came = f"from {self._labels[here]} the gradient comes to {first} first"
                 raise ValueError(f"path: {came}, not to {self._labels[there]}")
             gradient = arrived[there]
@@ -162,8 +173,7 @@ class GradientFlow:
                 found.append(Path(labels, gradient))
                 continue
             for id, part in self._sweeper.sweep(here, gradient, self._stops, towards).items():
-                if id in towards:
-                    stack.append(((*labels, self._labels[id]), part))
+                stack.append(((*labels, self._labels[id]), part))
         return sorted(found, key=lambda path: path.labels)
 
     def _path_count(self, start: str, end: str) -> int:
@@ -185,21 +195,27 @@ class GradientFlow:
 
         For "h" one for each source position.
         """
-        return [float(np.linalg.norm(row)) for row in self.rows(role)]
+        return [norm(row) for row in self.rows(role)]
 
     def rows(self, role: str, part: str | None = None, step: int | None = None) -> list[np.ndarray]:
-        """∂loss/∂(each step's tensor), or a `part` of it, for the example; for "h" by source position."""
-        found = [self._of_example(self._array(label, part, step)) for label in self.role(role)]
-        if len(found) == 1 and (role == "h" or (self.count > 1 and found[0].ndim)):
-            return [np.asarray(row) for row in found[0]]
-        return found
+        """∂loss/∂(each step's tensor), or a `part` of it, for the example; for "h" by source position.
+
+        None for a role whose tensors are constants, such as weights that no score made.
+        """
+        labels = self.role(role)
+        if all(self.node(label).kind == "constant" for label in labels):
+            return []
+        return self.layout.split(role, [self._array(label, part, step) for label in labels])
 
     def values(self, role: str) -> list[np.ndarray]:
         """Each step's tensor itself, for the example; for "h" by source position."""
-        found = [self._of_example(self.value(label)) for label in self.role(role)]
-        if len(found) == 1 and (role == "h" or (self.count > 1 and found[0].ndim)):
-            return [np.asarray(row) for row in found[0]]
-        return found
+        return self.layout.split(role, [self.value(label) for label in self.role(role)])
+
+    def steps(self, role: str) -> list[int]:
+        """The numbers of the steps that `values` are of."""
+        labels, count = self.role(role), len(self.values(role))
+        numbers = [number_in(label) for label in labels] if count == len(labels) else [None] * count
+        return [place if number is None else number for place, number in enumerate(numbers, 1)]
 
     def part_names(self, role: str) -> list[str]:
         """Which parts the gradients of "h" or "s" have."""
@@ -209,7 +225,7 @@ class GradientFlow:
         """The gradients as text: of one step (from 1), by entry if there are few, or norms by step."""
         from tinygrad_attn.viz.flow_text import overview, step_table
 
-        return overview(self) if step is None else step_table(self, self._checked(step))
+        return overview(self) if step is None else step_table(self, self.layout.checked(step))
 
     def figure(
         self,
@@ -233,13 +249,13 @@ class GradientFlow:
 
         if step is None:
             return flow_figure(self, source, target)
-        return step_figure(self, self._checked(step), source, target)
+        return step_figure(self, self.layout.checked(step), source, target)
 
     def graph(self, step: int) -> Graph:
         """How the gradient travels through one step (from 1), as a graph of the named tensors alone."""
         from tinygrad_attn.viz.flow_graph import step_graph
 
-        return step_graph(self, self._checked(step))
+        return step_graph(self, self.layout.checked(step))
 
     def save(
         self,
@@ -264,31 +280,21 @@ class GradientFlow:
     def _repr_svg_(self) -> str:
         return self.figure().svg()
 
-    def _checked(self, step: int) -> int:
-        if not 1 <= step <= self.count:
-            raise ValueError(f"gradient_flow: step {step} is not from 1 to the {self.count} steps there are")
-        return step
-
     def _array(self, label: str, part: str | None, step: int | None) -> np.ndarray:
         if part is None:
             return self.gradient(label)
         return self.parts(label, step).get(part, np.zeros_like(self.value(label)))
 
-    def _of_example(self, array: np.ndarray) -> np.ndarray:
-        return array[self.example] if self._batched and array.ndim else array
-
-    @property
-    def _batched(self) -> bool:
-        """Whether arrays have an axis for the batch: weights have no less than two axes then."""
-        first = (self.role("α") or self.role("e"))[0]
-        return self.value(first).ndim > 1
-
     def label(self, name: str) -> str:
         """The label that `name` stands for: "alpha 2" and "α₂" are "α2". KeyError if there is none."""
         label = normal(name)
         if label not in self._ids:
-            raise KeyError(f"gradient_flow: there is no {name!r}; there are {', '.join(self.labels[:40])}")
+            raise KeyError(f"gradient_flow: there is no {name!r}; there are {_listed(self.labels)}")
         return label
 
     def _id(self, name: str) -> str:
         return self._ids[self.label(name)]
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return ", ".join([*labels[:_NAMED], *["…"] * (len(labels) > _NAMED)])

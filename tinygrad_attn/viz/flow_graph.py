@@ -26,9 +26,8 @@ def step_graph(flow: GradientFlow, step: int) -> Graph:
     labels = [label for label in reversed(flow.labels) if label in wanted]
     nodes = []
     for i, label in enumerate(labels):
-        node = flow._nodes[flow._id(label)]
         # Ids that DOT reads without quotes; the numbers of the labels become subscripts.
-        nodes.append(replace(node, id=f"f{i}", name=subscripted(label), scope=(), members=()))
+        nodes.append(replace(flow.node(label), id=f"f{i}", name=subscripted(label), scope=(), members=()))
     ids = {label: node.id for label, node in zip(labels, nodes, strict=True)}
     edges = _used_edges(flow, labels)
     for edge in edges:

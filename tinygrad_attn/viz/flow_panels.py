@@ -11,6 +11,7 @@ from tinygrad_attn.viz.labels import labels_of
 from tinygrad_attn.viz.picture import count_in_unit, new_picture, unit_of
 
 if TYPE_CHECKING:
+    from tinygrad_attn.viz.flow import GradientFlow
     from tinygrad_attn.viz.picture import Picture
 
 _COLOURS = {
@@ -34,6 +35,16 @@ def names_of(tokens: Sequence[str] | None, count: int, what: str) -> list[str]:
     if len(tokens) != count:
         raise ValueError(f"gradient_flow: {len(tokens)} {what} tokens given for {count} of the computation")
     return labels_of(tokens)
+
+
+def axis_names(
+    flow: GradientFlow, source: Sequence[str] | None, target: Sequence[str] | None
+) -> tuple[list[str], list[str], list[str]]:
+    """Names for the source positions, the steps, and the annotations as far as they have gradients."""
+    across = names_of(source, (flow.values("α") or flow.values("e"))[0].shape[-1], "source")
+    annotations = len(flow.rows("h"))
+    positions = names_of(source, annotations, "source") if annotations else []
+    return across, names_of(target, flow.count, "target"), positions
 
 
 def new_panels(names: Sequence[str], tall: float) -> tuple[Picture, Any]:

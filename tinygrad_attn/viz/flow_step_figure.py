@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tinygrad_attn.viz.flow_graph import subscripted
-from tinygrad_attn.viz.flow_panels import bars, names_of, new_panels
+from tinygrad_attn.viz.flow_panels import axis_names, bars, new_panels
 from tinygrad_attn.viz.picture import settings
+from tinygrad_attn.viz.text import norm
 
 if TYPE_CHECKING:
     from tinygrad_attn.viz.flow import GradientFlow
@@ -20,9 +21,7 @@ def step_figure(
     flow: GradientFlow, step: int, source: Sequence[str] | None, target: Sequence[str] | None
 ) -> Picture:
     """See `GradientFlow.figure`. Raises ValueError if the tokens are not as many as positions or steps."""
-    length = (flow.rows("α") or flow.rows("e"))[0].shape[-1]
-    across = names_of(source, length, "source")
-    down = names_of(target, flow.count, "target")
+    across, down, positions = axis_names(flow, source, target)
     with settings():
         picture, panels = new_panels(across, 2.6)
         about = f"step {step} of {flow.count}" + (f", for output {down[step - 1]}" if target else "")
@@ -30,16 +29,17 @@ def step_figure(
         for axes, role in zip(panels[0], ("α", "e"), strict=True):
             rows = flow.rows(role)
             row = rows[step - 1 if len(rows) > 1 else 0] if rows else np.zeros(0)
-            bars(axes, {role: row.tolist()}, across if rows else [], f"∂loss/∂{subscripted(f'{role}{step}')}")
+            bars(
+                axes,
+                {role: row.ravel().tolist()},
+                across if rows else [],
+                f"∂loss/∂{subscripted(f'{role}{step}')}",
+            )
         states = [label for label in (f"s{step - 1}", f"s{step}") if label in flow.labels]
         bars(
             panels[1][0], _states(flow, states), list(map(subscripted, states)), "‖∂loss/∂s‖ before and after"
         )
-        through = {
-            part: [float(np.linalg.norm(row)) for row in flow.rows("h", part, step)]
-            for part in ("value", "key")
-        }
-        positions = across if source is not None else [str(j + 1) for j in range(len(flow.rows("h")))]
+        through = {part: list(map(norm, flow.rows("h", part, step))) for part in ("value", "key")}
         bars(panels[1][1], through, positions, f"‖∂loss/∂h‖ through step {step}")
     return picture
 
@@ -54,4 +54,4 @@ def _states(flow: GradientFlow, labels: list[str]) -> dict[str, list[float]]:
 
 def _norm(flow: GradientFlow, array: np.ndarray | None) -> float:
     """The norm of the example's part of an array, 0 of none."""
-    return 0.0 if array is None else float(np.linalg.norm(flow._of_example(array)))
+    return 0.0 if array is None else norm(flow.layout.of_example(array))

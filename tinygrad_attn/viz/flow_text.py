@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tinygrad_attn.viz.text import number
+from tinygrad_attn.viz.text import norm, number
 
 if TYPE_CHECKING:
     from tinygrad_attn.viz.flow import GradientFlow
@@ -18,8 +18,8 @@ _ORDER = ("logits", "s", "c", "α", "e", "h̃")
 
 def overview(flow: GradientFlow) -> str:
     """Norms by step, and by source position in parts."""
-    roles = [role for role in _ORDER if flow.role(role) and (flow.count > 1 or role != "logits")]
-    norms = {role: _by_step(flow, role) for role in roles}
+    roles = [role for role in _ORDER if flow.rows(role) and (flow.count > 1 or role != "logits")]
+    norms = {role: dict(zip(flow.steps(role), flow.norms(role), strict=True)) for role in roles}
     first = min((step for column in norms.values() for step in column), default=1)
     rows = [["step", *(f"‖∂{role}‖" for role in roles)]]
     for step in range(first, flow.count + 1):
@@ -42,8 +42,11 @@ def step_table(flow: GradientFlow, step: int) -> str:
     before, after = f"s{step - 1}", f"s{step}"
     for label in (after, before):
         if label in flow.labels:
-            rows.append([label, *_about(_example(flow, flow.gradient(label)))])
-            rows += [[f"  {name}", *_about(_example(flow, part))] for name, part in flow.parts(label).items()]
+            rows.append([label, *_about(flow.layout.of_example(flow.gradient(label)))])
+            rows += [
+                [f"  {name}", *_about(flow.layout.of_example(part))]
+                for name, part in flow.parts(label).items()
+            ]
     return "\n".join([f"step {step} of {flow.count}", "", *_aligned(rows), *_annotations(flow, step)])
 
 
@@ -61,20 +64,8 @@ def _annotations(flow: GradientFlow, step: int | None) -> list[str]:
     return ["", *_aligned(rows)]
 
 
-def _by_step(flow: GradientFlow, role: str) -> dict[int, float]:
-    labels, norms = flow.role(role), flow.norms(role)
-    if len(labels) != len(norms):
-        return dict(enumerate(norms, 1))
-    numbers = [label.removeprefix(role) for label in labels]
-    return {int(n) if n else i: norm for i, (n, norm) in enumerate(zip(numbers, norms, strict=True), 1)}
-
-
-def _example(flow: GradientFlow, array: np.ndarray) -> np.ndarray:
-    return flow._of_example(array)
-
-
 def _norm(array: np.ndarray) -> str:
-    return number(float(np.linalg.norm(array)))
+    return number(norm(array))
 
 
 def _about(array: np.ndarray) -> tuple[str, str]:

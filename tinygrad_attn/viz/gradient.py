@@ -40,7 +40,8 @@ def gradient_flow(
     Raises:
         TypeError: if a tensor is expected and something else comes.
         RuntimeError: if `backward()` has not been called on the loss, or parameters were written since.
-        ValueError: if a tensor is not part of the computation, or neither α nor e is there.
+        ValueError: if a tensor is not part of the computation, neither α nor e is there, or `example` is none
+            of the batch.
     """
     if not isinstance(loss, Tensor):
         raise TypeError(f"gradient_flow: the loss is a {type(loss).__name__}, expected a Tensor")
@@ -63,10 +64,4 @@ def gradient_flow(
     roles = roles_of(record, {role: tensors for role, tensors in given.items() if tensors is not None})
     if not roles.get("α") and not roles.get("e"):
         raise ValueError("gradient_flow: no tensor is called 'α' or 'e'; name them, or pass alpha= and e=")
-    weights = next(node.value for node in record.nodes if node.id == (roles.get("α") or roles["e"])[0][0])
-    assert weights is not None
-    if weights.ndim > 1 and not 0 <= example < weights.shape[0]:
-        raise ValueError(
-            f"gradient_flow: example {example} is not one of the {weights.shape[0]} in the batch"
-        )
     return GradientFlow(record, roles, example)

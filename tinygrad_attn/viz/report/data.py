@@ -37,8 +37,8 @@ def flow_data(flow: GradientFlow, source: Sequence[str], target: Sequence[str]) 
     """The gradient flow of one example.
 
     {"source", "target": tokens, "loss",
-     "α", "∂α", "∂e": N rows of T numbers,
-     "h": {part: N rows of T norms: what reached h_j at step i through it},
+     "α", "∂α", "∂e": N rows of T numbers, none of the gradient of constants,
+     "h": {part: N rows of T norms: what reached h_j at step i through it}, where steps are apart,
      "all": {"whole": norms of h_1 ... h_T over all steps, part: likewise},
      "s": {"whole": norms of s_0 ... s_N, part: likewise},
      "logits": norms of ∂loss/∂logits by step,
@@ -67,7 +67,7 @@ def flow_data(flow: GradientFlow, source: Sequence[str], target: Sequence[str]) 
 
 
 def _parts_of_h(flow: GradientFlow, length: int) -> dict[str, list[list[Any]]]:
-    by_step = [flow.parts("h", step) for step in range(1, flow.count + 1)]
+    by_step = [] if flow.layout.together else [flow.parts("h", step) for step in range(1, flow.count + 1)]
     nothing: list[Any] = [0.0] * length
     return {
         part: [_norms(parts[part].reshape(length, -1)) if part in parts else nothing for parts in by_step]
