@@ -93,3 +93,16 @@ def test_a_run_that_may_not_be_written_to(
     shown = capsys.readouterr()
     assert shown.err == f"examples are left as they were: {copy_run}: Permission denied\n"
     assert shown.out == f"{page}\n" and page.exists()
+
+
+def test_damaged_examples_of_data_that_are_gone_are_one_line(
+    words_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_copy(words_run, tmp_path)
+    (run / "config.json").write_text((run / "config.json").read_text().replace("words.tsv", "gone.tsv"))
+    assert main(["report", str(run)]) == 0
+    assert "examples are left as they were" in capsys.readouterr().err
+    (run / "examples.json").write_text("[")
+    assert main(["report", str(run)]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"error: {run / 'examples.json'}: damaged") and shown.err.count("\n") == 1

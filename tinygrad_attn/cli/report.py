@@ -40,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if (folder.path / "model.safetensors").exists():
         folder.weights()
     folder.snapshots()  # damaged files end here, before anything is written
+    notes = []  # said once there is a page for them
     if not folder.rows():
         metrics = folder.path / "metrics.jsonl"
         lost = f"{metrics}: {'empty' if metrics.exists() else 'not there'}"
@@ -47,12 +48,15 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError(
                 f"{lost}; {page} is left as it was, --out FILE.html writes a page without figures"
             )
-        say(f"{lost}; the page is without figures and curves")
+        notes.append(f"{lost}; the page is without figures and curves")
     try:
         observe(folder)
     except (UserError, OSError) as error:
         # No weights yet, the data are gone, or nothing may be written: the page shows what there is.
         said = f"{folder.path}: {error.strerror}" if isinstance(error, OSError) else error
-        say(f"examples are left as they were: {said}")
-    print(report(folder.path, arguments.out))
+        notes.append(f"examples are left as they were: {said}")
+    written = report(folder.path, arguments.out)
+    for note in notes:
+        say(note)
+    print(written)
     return OK
