@@ -58,6 +58,15 @@ def test_flow(copy_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "norms over 3 steps" in capsys.readouterr().out and path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_names_are_utf_8_whatever_the_locale(capsys: pytest.CaptureFixture[str]) -> None:
+    alpha = "\udcce\udcb1"  # its bytes, as Python hands them over where the locale has no α
+    assert main(["flow", "--path", "loss", "logits", "c1", f"{alpha}1"]) == 0
+    assert "c1 → α1" in capsys.readouterr().out
+    for option in ("--fold", "--open"):
+        assert main(["graph", option, alpha]) == 2
+        assert "'α'" in capsys.readouterr().err
+
+
 def test_the_picture_of_one_step_is_of_that_step(copy_run: Path, tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.svg" for name in ("all", "1", "2")]
     for path, more in zip(paths, ([], ["--step", "1"], ["--step", "2"]), strict=True):

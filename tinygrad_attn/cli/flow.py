@@ -8,7 +8,7 @@ from typing import Any
 
 from tinygrad_attn.cli.computation import ABOUT_INPUT, add_arguments, computed, or_user_error
 from tinygrad_attn.cli.out import PICTURE, check_out
-from tinygrad_attn.cli.parser import OK
+from tinygrad_attn.cli.parser import OK, as_text
 from tinygrad_attn.errors import UserError
 from tinygrad_attn.viz import gradient_flow
 from tinygrad_attn.viz.flow import GradientFlow
@@ -35,7 +35,11 @@ def add_parser(commands: Any) -> None:
     add_arguments(parser)
     parser.add_argument("--step", type=int, metavar="N", help="one step, from 1 (default: norms over all)")
     parser.add_argument(
-        "--path", nargs="+", metavar="TENSOR", help="the gradient along one path, such as: loss logits c1 h"
+        "--path",
+        nargs="+",
+        type=as_text,
+        metavar="TENSOR",
+        help="the gradient along one path, such as: loss logits c1 h",
     )
     parser.add_argument(
         "--out",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tinygrad_attn.cli.computation import ABOUT_INPUT, add_arguments, computed, or_user_error
 from tinygrad_attn.cli.out import GRAPH, check_out
-from tinygrad_attn.cli.parser import OK, say
+from tinygrad_attn.cli.parser import OK, as_text, say
 from tinygrad_attn.errors import UserError
 from tinygrad_attn.viz import graph
 from tinygrad_attn.viz.graph import DETAILS, LIMIT
@@ -43,6 +43,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--fold",
         action="append",
+        type=as_text,
         default=[],
         metavar="SCOPE",
         help="draw scopes as one box each, such as 'step *'; repeatable",
@@ -50,6 +51,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--open",
         action="append",
+        type=as_text,
         default=[],
         metavar="SCOPE",
         help="draw scopes in the next finer detail; repeatable",
