@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 import tinygrad_attn as ta
 from tests.browser.conftest import Open
+from tests.viz.test_report import made, write
 
 pytestmark = pytest.mark.browser
 
@@ -130,6 +133,17 @@ def test_training_can_be_played(run: Path, open_page: Open) -> None:
     assert page.get_by_role("button", name="Play training").count() == 1
 
 
+def test_playing_ends_where_the_slider_was_moved_to_the_end(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    page.get_by_role("button", name="Play training").click()
+    slider = page.get_by_role("slider", name="Training")
+    slider.focus()
+    page.keyboard.press("End")
+    last = slider.input_value()
+    page.get_by_role("button", name="Play training").wait_for(timeout=5000)
+    assert slider.input_value() == last
+
+
 def test_a_chosen_tensor_shows_its_arrays_and_lights_its_paths(run: Path, open_page: Open) -> None:
     page = open_page(page_of(run))
     graph = examples_of(run)["graph"]
@@ -168,7 +182,7 @@ def test_the_uses_of_a_tensor_sum_to_its_gradient(run: Path, open_page: Open) ->
 def test_scopes_fold_and_unfold(run: Path, open_page: Open) -> None:
     page = open_page(page_of(run))
     assert box(page, "α₁").count() == 1 and box(page, "α₃").count() == 0
-    page.get_by_role("button", name="Open step 3, 5 tensors").click()
+    page.get_by_role("button", name="Open step 3").click()
     assert box(page, "α₃").count() == 1
     page.get_by_role("button", name="Fold step 3").click()
     assert box(page, "α₃").count() == 0
@@ -248,6 +262,25 @@ def test_the_graph_is_walked_by_keyboard(run: Path, open_page: Open) -> None:
     page.keyboard.press("Enter")
     assert focused(page, "aria-label") == "Fold step 3"
     assert page.locator('#graph [tabindex="0"][data-id]').count() == 1  # one place in the order of Tab
+
+
+def test_the_very_name_is_found_first(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    page.get_by_role("searchbox").fill("h")
+    page.get_by_role("searchbox").press("Enter")
+    assert page.locator("#graph .panel h3 bdi").inner_text() == "h"
+    page.get_by_role("searchbox").fill("s₂")
+    page.get_by_role("searchbox").press("Enter")
+    assert page.locator("#graph .panel h3 bdi").inner_text() == "s₂"
+
+
+def test_folded_boxes_count_every_tensor_in_them(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    boxes = examples_of(run)["graph"]["boxes"]
+    page.get_by_role("button", name="Fold all", exact=True).click()
+    for scope in {one["scope"][0] for one in boxes if one["scope"]}:
+        count = sum(one["tensors"] for one in boxes if one["scope"][:1] == [scope])
+        assert page.locator(f'#graph [aria-label="Open {scope}, {count} tensors"]').count() == 1
 
 
 def scale(page: Any) -> float:
@@ -408,6 +441,95 @@ def test_no_line_runs_through_an_amount(run: Path, open_page: Open) -> None:
     assert bare == [] and page.locator("#flow-view .amount").count() > 8
 
 
+AMOUNTS_NEAR_BOXES = """() => {
+  const drawing = document.querySelector('#flow-view .ways');
+  const boxes = [...drawing.querySelectorAll('.tensor rect')].map(one => one.getBBox());
+  return [...drawing.querySelectorAll('.amount')].filter(one => {
+    const a = one.getBBox();
+    return boxes.some(b => a.x < b.x + b.width + 1 && b.x < a.x + a.width + 1
+      && a.y + 3 < b.y + b.height && b.y < a.y + a.height - 3);
+  }).map(one => one.textContent);
+}"""
+
+
+@pytest.mark.parametrize("settings", [{"query": "current", "input_feeding": True}, {}, {"attention": "none"}])
+def test_amounts_keep_clear_of_the_boxes(tmp_path: Path, open_page: Open, settings: Any) -> None:
+    write(tmp_path, made(**settings))
+    page = open_page(ta.viz.report(tmp_path))
+    for step in range(3):
+        page.locator("#flow-view .heat tbody tr").nth(step).hover()
+        assert page.locator("#flow-view .amount").count() >= 5
+        assert page.evaluate(AMOUNTS_NEAR_BOXES) == []
+    assert "what comes from other steps is not drawn" in page.locator("#flow-view .right").inner_text()
+    kinds = page.locator("#flow-view").get_by_role("radio", name="∂loss/∂")
+    assert kinds.count() == (0 if "attention" in settings else 2)
+
+
+def of_many_words(folder: Path, words: list[str]) -> Path:
+    """The page of a run whose sequences have these words."""
+    run = made()
+    count = len(words)
+    matrix = [[1 / count] * count] * count
+    flow = {"source": words, "target": words, "loss": 1, "α": matrix, "∂α": matrix, "∂e": matrix}
+    flow |= {"h": {"value": matrix, "key": matrix}, "all": {"whole": matrix[0]}, "logits": matrix[0]}
+    flow |= {"s": {"whole": [*matrix[0], 0]}, "links": [["loss", "logits", 1], ["logits", "c1", 0.00123]]}
+    words_of = {"source": words, "tokens": words, "reference": words, "weights": matrix}
+    predictions = [{**words_of, "right": True, "log_probability": -1}]
+    examples = {**(run.examples or {}), "predictions": predictions, "flows": [flow]}
+    write(folder, replace(run, snapshots=[], examples=examples))
+    return ta.viz.report(folder)
+
+
+WIDE = {
+    "60 words": [f"w{i}" for i in range(1, 61)],
+    "16 words": [f"word{i}" for i in range(16)],
+    "long words": [f"a-word-of-many-letters-{i}" for i in range(14)],
+    "20 digits": [str(i) for i in range(20)],
+}
+
+
+@pytest.mark.parametrize("words", WIDE.values(), ids=WIDE.keys())
+def test_columns_are_equally_wide_and_their_words_apart(
+    tmp_path: Path, open_page: Open, words: list[str]
+) -> None:
+    page = open_page(of_many_words(tmp_path, words))
+    widths = page.locator("#alignment-view .heat tbody tr:first-child td").evaluate_all(
+        "cells => cells.map(cell => cell.getBoundingClientRect().width)"
+    )
+    assert max(widths) - min(widths) < 0.5
+    places = page.locator("#alignment-view .heat thead .word").evaluate_all(
+        "words => words.map(one => one.getBoundingClientRect()).map(r => [r.left, r.right])"
+    )
+    assert all(right + 2 <= left for (_, right), (left, _) in pairwise(places))
+
+
+@pytest.mark.parametrize("words", WIDE.values(), ids=WIDE.keys())
+def test_nothing_is_cut_on_paper(tmp_path: Path, open_page: Open, words: list[str]) -> None:
+    paper = round(182 / 25.4 * 96)  # CSS pixels of A4 between margins of 14 mm
+    page = open_page(of_many_words(tmp_path, words), viewport={"width": paper, "height": 900})
+    box(page, "h").dispatch_event("click")
+    page.emulate_media(media="print")
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.documentElement.scrollWidth") <= paper
+    ends = page.locator(".scroll table, .scroll svg, .scroll td").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().right)"
+    )
+    assert len(ends) > 400 and max(ends) <= paper + 1
+    clipped = page.locator(".scroll").evaluate_all(
+        "all => all.filter(one => getComputedStyle(one).overflowX !== 'visible').length"
+    )
+    assert clipped == 0
+    cells = page.locator("#flow-view .right .numbers td[data-value]")
+    assert cells.count() == 5 * len(words)
+
+
+@pytest.mark.parametrize("width", [360, 420, 768])
+def test_the_text_of_charts_can_be_read(run: Path, open_page: Open, width: int) -> None:
+    page = open_page(page_of(run), viewport={"width": width, "height": 800})
+    scales = page.locator(".chart > svg").evaluate_all("all => all.map(one => one.getScreenCTM().a)")
+    assert len(scales) == 6 and min(scales) * 11.5 >= 10
+
+
 def luminance(colour: str) -> float:
     """Relative luminance of "rgb(r, g, b)", after WCAG."""
     parts = [int(float(x)) / 255 for x in colour[colour.index("(") + 1 : -1].split(",")[:3]]
@@ -424,6 +546,16 @@ def test_light_and_dark_have_contrast(run: Path, open_page: Open, scheme: str) -
         ink = luminance(page.locator(selector).first.evaluate("e => getComputedStyle(e).color"))
         low, high = sorted((ground, ink))
         assert (high + 0.05) / (low + 0.05) >= 4.5, selector
+    # Pictures: lines and bars, against the page and against the frames of the graph.
+    for selector, part in (
+        ("#curves .line", "stroke"), (".bar.first", "fill"), (".bar.second", "fill"),
+        (".bar.third", "fill"), ("#graph .edge", "stroke"),
+    ):  # fmt: skip
+        ink = luminance(page.locator(selector).first.evaluate(f"e => getComputedStyle(e).{part}"))
+        deep = luminance(page.locator(".ground.deep").first.evaluate("e => getComputedStyle(e).fill"))
+        for under in (ground, deep) if "#graph" in selector else (ground,):
+            low, high = sorted((under, ink))
+            assert (high + 0.05) / (low + 0.05) >= 3, selector
 
 
 def test_printing_and_reduced_motion(run: Path, open_page: Open) -> None:

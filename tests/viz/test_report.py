@@ -262,6 +262,15 @@ def test_the_graph_on_the_page_is_that_of_the_arrays(cell: str) -> None:
     assert order == sorted(order)
 
 
+def test_the_page_is_told_nothing_of_the_limit_of_a_picture() -> None:
+    loss = small_loss()
+    graph = ta.viz.graph(loss, limit=5)
+    assert any("limit" in notice for notice in graph.notices)
+    data = graph_data(graph, list("abcd"), list("xyz"))
+    assert data["notices"] == graph.record.notices == graph_data(ta.viz.graph(loss), [], [])["notices"]
+    assert sum(box["tensors"] for box in data["boxes"]) == len(graph.record.nodes)
+
+
 def test_large_arrays_are_described_and_strange_numbers_are_words() -> None:
     x = ta.Tensor(np.arange(2000.0), requires_grad=True, name="x")
     y = ta.Tensor(np.array([np.nan, np.inf, -np.inf]), requires_grad=True, name="y")

@@ -80,6 +80,9 @@ function sideways(label, ...content) {
   return region;
 }
 
+/** The width of a chart's own units: those of the screen, where that is narrow, so that its text stays readable. */
+const chartWidth = () => Math.min(460, Math.max(280, innerWidth - 36));
+
 /** A number that only this page's ids use. */
 let lastId = 0;
 const newId = (what) => `${what}-${++lastId}`;

@@ -2,7 +2,7 @@
 
 /** One chart. A series: {label, points: [[step, value]], strong, share}. */
 function chart({ title, unit, series, fromZero = true, top = null }) {
-  const width = 460, height = 220;
+  const width = chartWidth(), height = 220;
   const left = 46, right = 14, above = 14, below = 30;
   const points = series.flatMap((one) => one.points);
   const xs = points.map(([x]) => x), ys = points.map(([, y]) => y);

@@ -87,17 +87,23 @@ def graph_data(graph: Graph, source: Sequence[str], target: Sequence[str]) -> di
     """A picture's boxes and lines with the values, and the gradients that flow.
 
     {"source", "target": tokens, "notices", "traced", "output": id,
-     "boxes": [{"id", "kind", "label", "operation", "scope", "count", "value": A, "gradient": A,
-                "parts": [{"label", "operation", "value": A, "gradient": A}]}],
+     "boxes": [{"id", "kind", "label", "operation", "settings", "scope", "count", "tensors", "value": A,
+                "gradient": A, "parts": [{"label", "operation", "value": A, "gradient": A}]}],
      "lines": [{"source", "target", "gradient": A}]}
 
-    An array A is null where nothing is known, or {"shape", "norm", "low", "high", "data"}, with `data` null
-    for more than 1,024 entries. The label of a box says its step: s in step 2 is "s₂".
+    Boxes are those that the level of detail asks for: the page folds and draws them itself, so what a limit
+    does to a picture is not said here. "tensors" counts what a box stands for, "parts" are the first 40 of
+    them. The label of a box says its step: s in step 2 is "s₂".
+
+    An array A is null where nothing is known, or {"shape", "norm", "low", "high", "data"}: "low" and "high"
+    are the ends of what is finite, as text, or null; "data" the entries, null for more than 1,024, along a
+    line, and of the parts of a box of one tensor. Of a line on which several tensors travel, A is {"shape":
+    null, "norm", "data": null, "several"}: the largest norm, and of how many.
     """
     return {
         "source": list(source),
         "target": list(target),
-        "notices": list(graph.notices),
+        "notices": list(graph.record.notices),
         "traced": graph.record.traced,
         "output": graph.record.output,
         "boxes": [_box(node) for node in _in_order(graph)],
@@ -124,6 +130,7 @@ def _box(node: Node) -> dict[str, Any]:
         "settings": node.settings,
         "scope": list(map(one_line, node.scope)),
         "count": node.count,
+        "tensors": len(node.members) + (not several),
         "value": _array(node.value),
         "gradient": _array(node.gradient),
         "parts": [

@@ -1,10 +1,16 @@
 // The flow of the gradient through one decoder step, at one moment of training.
 
-/** Where the tensors stand in the drawing; the gradient goes from left to right. */
-const STANDS = {
-  loss: [30, 130], logits: [142, 130], "h̃": [220, 130], s: [300, 46], c: [300, 130], "α": [412, 130], e: [522, 130],
-  before: [640, 46], h: [640, 214],
-};
+/** Where the tensors stand in the drawing; the gradient goes from left to right. h̃ takes room where it is. */
+function stands(withOutput) {
+  const chain = ["loss", "logits", ...(withOutput ? ["h̃"] : []), "c", "α", "e", "h"];
+  const places = Object.fromEntries(chain.map((role, i) => [role, [30 + (650 * i) / (chain.length - 1), 130]]));
+  const [[c], [h]] = [places.c, places.h];
+  return { ...places, s: [c, 46], before: [h, 46], h: [h, 214] };
+}
+
+/** The sides of what stands around a point, and whether two such are apart. */
+const around = ([x, y], half, high) => [x - half, y - high, x + half, y + high];
+const apart = ([left, top, right, bottom], [a, b, c, d]) => c <= left || right <= a || d <= top || bottom <= b;
 
 /** The drawing for step i: tensors, and between them the norm of what flows. */
 function flowDrawing(flow, step) {
@@ -17,54 +23,63 @@ function flowDrawing(flow, step) {
     .map(([user, used, amount]) => [user, used, used === "logits" ? flow.logits[step - 1] : amount]);
   const there = new Set(links.flatMap(([user, used]) => [user, used]));
   const most = largest(links.map(([, , amount]) => amount));
+  const at = stands(there.has(label["h̃"]));
+  const taken = Object.keys(at).filter((role) => there.has(label[role])).map((role) => around(at[role], 25, 15));
   const lines = [], plates = [], amounts = [], boxes = [];
   for (const [user, used, amount] of links) {
-    const [x0, y0] = STANDS[place[user]], [x1, y1] = STANDS[place[used]];
-    const flat = y0 === y1 && Math.abs(x1 - x0) < 120;
+    const [x0, y0] = at[place[user]], [x1, y1] = at[place[used]];
+    const flat = y0 === y1 && Math.abs(x1 - x0) < 140;
     const low = y1 > y0 ? 1 : -1;
     // A line of sight for neighbours; around the corner for the rest.
-    const mid = flat ? [(x0 + x1) / 2, y0] : x0 === x1 ? [x0, (y0 + y1) / 2] : y0 === y1 ? [(x0 + x1) / 2, y0 - 20] : [(x0 + x1) / 2, y1 + low * 4];
-    const path = flat || x0 === x1 ? `M${x0} ${y0}L${x1} ${y1}` : `M${x0} ${y0}Q${mid[0]} ${mid[1] + (y0 === y1 ? -20 : 0)} ${x1} ${y1}`;
-    const on = flat || x0 === x1 ? mid : [(x0 + x1) / 4 + mid[0] / 2, (y0 + y1) / 4 + (mid[1] + (y0 === y1 ? -20 : 0)) / 2];
+    const straight = flat || x0 === x1;
+    const mid = [(x0 + x1) / 2, straight ? (y0 + y1) / 2 : y0 === y1 ? y0 - 40 : y1 + low * 4];
+    const path = straight ? `M${x0} ${y0}L${x1} ${y1}` : `M${x0} ${y0}Q${mid[0]} ${mid[1]} ${x1} ${y1}`;
+    const on = (t) => [0, 1].map((i) => (1 - t) ** 2 * [x0, y0][i] + 2 * t * (1 - t) * mid[i] + t * t * [x1, y1][i]);
     const width = size(amount) ? Math.max(0.8, 6 + 1.8 * Math.log10(size(amount) / most)) : 0.8;
     lines.push(svg("path", { class: size(amount) || typeof amount === "string" ? "way" : "way none", d: path, "stroke-width": width.toFixed(2) }));
-    // Beside a straight line; on a bent one, which a plate interrupts there.
+    // Beside a straight line; on a bent one, which a plate interrupts there, clear of the boxes.
     const text = show(amount), half = 3.6 * text.length + 3;
-    const [x, y] = flat ? [on[0], on[1] - 9] : x0 === x1 ? [on[0] + half + 6, on[1] + 4] : [on[0], on[1] + 4];
-    if (!flat && x0 !== x1) plates.push(svg("rect", { class: "plate", x: x - half, y: y - 12, width: 2 * half, height: 16, rx: 4 }));
-    amounts.push(svg("text", { class: "amount", x, y, "text-anchor": "middle", "data-link": `${user} ${used}` }, text));
+    const clear = (point) => taken.every((other) => apart(around(point, half + 3, 11), other));
+    const [x, y] = flat ? [mid[0], mid[1] - 13] : straight ? [mid[0] + half + 6, mid[1]]
+      : [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74].map(on).find(clear) ?? on(0.5);
+    if (!straight) plates.push(svg("rect", { class: "plate", x: x - half, y: y - 8, width: 2 * half, height: 16, rx: 4 }));
+    amounts.push(svg("text", { class: "amount", x, y: y + 4, "text-anchor": "middle", "data-link": `${user} ${used}` }, text));
+    taken.push(around([x, y], half, 8));
   }
-  for (const [role, [x, y]] of Object.entries(STANDS)) {
+  for (const [role, [x, y]] of Object.entries(at)) {
     if (!there.has(label[role])) continue;
     const name = inPrint(label[role]);
     boxes.push(svg("g", { class: "tensor" }, svg("rect", { x: x - 25, y: y - 15, width: 50, height: 30, rx: 6 }), svg("text", { x, y: y + 5, "text-anchor": "middle" }, name)));
   }
   const said = links.map(([user, used, amount]) => `${user} to ${used} ${show(amount)}`).join(", ");
-  return svg("svg", { viewBox: "0 12 700 236", role: "img", class: "ways", "aria-label": `Norms of the gradient through step ${step}: ${said}` }, lines, plates, boxes, amounts);
+  return svg("svg", { viewBox: "0 12 760 236", role: "img", class: "ways", "aria-label": `Norms of the gradient through step ${step}: ${said}` }, lines, plates, boxes, amounts);
 }
 
-/** Numbers with the size as a tint: a row for each quantity, a column for each word. */
+/** Numbers with the size as a tint: a row for each quantity, a column for each word, broken as lines of text are. */
 function flowTable(flow, step) {
   const i = step - 1;
-  const rows = [["α", flow["α"][i], true], ["∂loss/∂α", flow["∂α"][i], true], ["∂loss/∂e", flow["∂e"][i], true]];
+  const rows = [["α", flow["α"][i]], ["∂loss/∂α", flow["∂α"][i]], ["∂loss/∂e", flow["∂e"][i]]];
   const through = { value: "‖to h as value, through c‖", key: "‖to h as key, through e‖", state: "‖to h through s₀‖" };
-  for (const [part, byStep] of Object.entries(flow.h)) rows.push([through[part] ?? `‖to h, ${part}‖`, byStep[i], true]);
-  return sideways("Numbers of this step by source word",
-    html("table", { class: "numbers" },
-      html("thead", {}, html("tr", {}, html("td", {}), flow.source.map((token) => html("th", { scope: "col" }, word(token))))),
-      html("tbody", {}, rows.filter(([, values]) => values?.length).map(([name, values]) => {
-        const most = largest(values);
-        return html("tr", {}, html("th", { scope: "row" }, name), values.map((value) => {
-          const cell = html("td", { "data-value": value }, show(value));
-          paint(cell, value, most, true);
-          return cell;
-        }));
-      }))));
+  for (const [part, byStep] of Object.entries(flow.h)) rows.push([through[part] ?? `‖to h, ${part}‖`, byStep[i]]);
+  const known = rows.filter(([, values]) => values?.length).map(([name, values]) => [name, values, largest(values)]);
+  const block = (from, to) => html("table", { class: "numbers" },
+    html("thead", {}, html("tr", {}, html("td", {}), flow.source.slice(from, to).map((token) => html("th", { scope: "col" }, word(token))))),
+    html("tbody", {}, known.map(([name, values, most]) =>
+      html("tr", {}, html("th", { scope: "row" }, name), values.slice(from, to).map((value) => {
+        const cell = html("td", { "data-value": value }, show(value));
+        paint(cell, value, most, true);
+        return cell;
+      })))));
+  const blocks = [];
+  for (let from = 0; from < flow.source.length; from += WORDS) blocks.push(block(from, from + WORDS));
+  return sideways("Numbers of this step by source word", blocks);
 }
+
+const WORDS = 10;  // beside one another in a table of numbers
 
 /** Bars: a group for each label, in it one for each series. */
 function bars(title, labels, series, marked = -1) {
-  const width = 460, height = 150, below = 26, above = 8, left = 46;
+  const width = chartWidth(), height = 150, below = 26, above = 8, left = 46;
   const most = largest(series.flatMap((one) => one.values)) || 1;
   const room = (width - left) / labels.length;
   const each = Math.min(22, (room * 0.7) / series.length);
@@ -125,13 +140,16 @@ function drawFlow(place, snapshots, examples) {
     play.textContent = "Play training";
   }
   function start() {
-    if (now.moment === moments.length - 1) now.moment = -1;
+    const last = moments.length - 1;
+    if (now.moment >= last) now.moment = -1;
     play.textContent = "Pause";
     const next = () => {
-      now.moment += 1;
-      moment.value = now.moment;
-      update();
-      if (now.moment === moments.length - 1) stop();
+      if (now.moment < last) {  // the slider may have been moved meanwhile
+        now.moment += 1;
+        moment.value = now.moment;
+        update();
+      }
+      if (now.moment >= last) stop();
     };
     timer = setInterval(next, 700);
     next();
@@ -164,7 +182,9 @@ function drawFlow(place, snapshots, examples) {
     const here = flow();
     fill(right,
       html("h3", {}, `Through step ${now.step}: `, word(here.target[now.step - 1])),
-      sideways("The flow through this step", flowDrawing(here, now.step)), flowTable(here, now.step));
+      sideways("The flow through this step", flowDrawing(here, now.step)),
+      html("p", { class: "quiet" }, "A line is all that flows from one tensor to another without passing a third; what comes from other steps is not drawn."),
+      flowTable(here, now.step));
     const parts = Object.keys(here.s).filter((part) => part !== "whole");
     fill(low,
       bars("‖∂loss/∂sᵢ‖ over the steps", here.s.whole.map((_, i) => `s${subscript(i)}`), [

@@ -144,8 +144,8 @@ function drawGraph(place, data) {
         svg("rect", { x: frame.x + 4, y: frame.y + 4, width: 30 + 7.5 * name.length, height: 22, rx: 4 }),
         svg("text", { x: frame.x + 12, y: frame.y + 20 }, `▾ ${name}`));
       nodes.set(frame.id, { element: title, item: { x: frame.x, y: frame.y, width: 80, height: 20 } });
-      return svg("g", { class: frame.scope.length % 2 ? "frame" : "frame deep" },
-        svg("rect", { class: "ground", x: frame.x, y: frame.y, width: frame.width, height: frame.height, rx: 10 }), title);
+      return svg("g", {},
+        svg("rect", { class: frame.scope.length % 2 ? "ground" : "ground deep", x: frame.x, y: frame.y, width: frame.width, height: frame.height, rx: 10 }), title);
     });
 
     const joined = new Map();
@@ -172,7 +172,8 @@ function drawGraph(place, data) {
     const boxes = [...layout.items.values()].map((item) => {
       const box = byId.get(item.id);
       const name = box ? box.label : item.scope[item.scope.length - 1];
-      const inside = box ? 0 : data.boxes.filter((one) => item.scope.every((part, i) => one.scope[i] === part)).length;
+      const within = box ? [] : data.boxes.filter((one) => item.scope.every((part, i) => one.scope[i] === part));
+      const inside = within.reduce((sum, one) => sum + (one.tensors ?? 1), 0);
       const below = box ? shorten(subtitle(box), 26) : `${inside} tensors`;
       const gradient = box?.gradient?.norm;
       const shade = gradient && mostInBoxes ? Math.min(1, Math.max(0, 1 + Math.log10(size(gradient) / mostInBoxes) / 4)) : 0;
@@ -400,9 +401,12 @@ function drawGraph(place, data) {
   const search = html("input", { type: "search", placeholder: "Search tensors", "aria-label": "Search tensors by name, operation or scope", autocomplete: "off", spellcheck: "false" });
   search.addEventListener("input", () => {
     const wanted = search.value.trim().toLowerCase().normalize("NFKC");
+    // The very name first, then names that begin so, then all else that has it.
+    const plain = (text) => text.toLowerCase().normalize("NFKC");
     const fits = (box) => [box.label, box.operation ?? "", box.scope.join("/"), ...box.parts.map((part) => part.label)]
-      .some((text) => text.toLowerCase().normalize("NFKC").includes(wanted));
-    results = wanted ? data.boxes.filter(fits).map((box) => box.id) : [];
+      .some((text) => plain(text).includes(wanted));
+    const rank = (box) => (plain(box.label) === wanted ? 0 : plain(box.label).startsWith(wanted) ? 1 : 2);
+    results = wanted ? data.boxes.filter(fits).sort((a, b) => rank(a) - rank(b)).map((box) => box.id) : [];
     next = 0;
     found = new Set(results);
     count.textContent = wanted ? `${results.length} found` : "";

@@ -33,7 +33,7 @@ function layOut(boxes, lines, folded, foldedSize) {
       here.folded = true;
       ends.set(box.id, here);
     } else {
-      const leaf = { id: box.id, order, width: box.width, height: box.height, weights: box.weights, parent: here };
+      const leaf = { id: box.id, order, width: box.width, height: box.height, parent: here };
       here.children.set(box.id, leaf);
       ends.set(box.id, leaf);
     }
@@ -99,7 +99,7 @@ function inSteps(children, steps, links) {
   const late = children.filter((child) => !isStep.has(child) && child.order >= first);
   const groups = new Map();
   for (const step of steps) {
-    // "forward/step 3" and "backward/step 3" of one scope would be two rows; so are "step 3" and "turn 3".
+    // A row for each name before the numbers: "step 1", "step 2" in one, "turn 1", "turn 2" in the next.
     const name = step.scope[step.scope.length - 1].replace(/\d+$/, "");
     if (!groups.has(name)) groups.set(name, []);
     groups.get(name).push(step);

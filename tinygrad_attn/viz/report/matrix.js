@@ -1,7 +1,5 @@
 // Matrices with a row for each output word and a column for each source word.
 
-const END = "<eos>";
-
 /** The colour of an entry: grey as in the papers for weights, or by sign for gradients. */
 function paint(cell, value, most, signed) {
   cell.classList.toggle("strange", typeof value === "string");
@@ -21,7 +19,8 @@ function paint(cell, value, most, signed) {
  * `light(row)`; the arrow keys go from one to the next.
  */
 function heatTable({ caption, source, target, values, signed = false, light, name = "α" }) {
-  const upright = Math.max(...source.map((token) => [...token].length), 1) > 3;
+  const many = source.length > 16;
+  const upright = Math.max(...source.map((token) => [...token].length), 1) > (many ? 1 : 3);
   const most = largest(values.flat());
   const columns = source.map((token, j) =>
     html("th", { scope: "col", class: upright ? "upright" : null, "data-column": j }, html("span", {}, word(token))),
@@ -45,7 +44,7 @@ function heatTable({ caption, source, target, values, signed = false, light, nam
   });
   const table = html(
     "table",
-    { class: source.length > 16 ? "heat many" : "heat" },
+    { class: many ? "heat many" : "heat", style: { "--columns": source.length } },
     html("caption", { class: "visually-hidden" }, caption),
     html("thead", {}, html("tr", {}, html("td", {}), columns)),
     html("tbody", {}, rows),
