@@ -61,10 +61,10 @@ def new_panels(names: Sequence[str], tall: float) -> tuple[Picture, Any]:
 def matrix(
     picture: Any, axes: Any, rows: list[np.ndarray], title: str, across: list[str], down: list[str]
 ) -> None:
-    """Rows as colours from blue over white to red, with a scale; nothing if there are none."""
+    """Rows as colours from blue over white to red, with a scale; a dash if there are none."""
     axes.set_title(title, fontsize=10)
     if not rows:
-        axes.set_axis_off()
+        _leave_empty(axes)
         return
     unit, unit_name = unit_of(_largest(*rows))
     array = np.stack([row.ravel() / unit for row in rows])
@@ -86,11 +86,16 @@ def matrix(
 
 
 def _places(axes: Any, names: list[str], title: str) -> np.ndarray:
-    """Titles a panel and gives each name a place on x; without names the panel has no axes."""
+    """Titles a panel and gives each name a place on x; without names the panel has a dash and no axes."""
     axes.set_title(title, fontsize=10)
     if not names:
-        axes.set_axis_off()
+        _leave_empty(axes)
     return np.arange(len(names))
+
+
+def _leave_empty(axes: Any) -> None:
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, "–", transform=axes.transAxes, ha="center", va="center", fontsize=12)
 
 
 def lines(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], title: str) -> None:
@@ -123,7 +128,7 @@ def lines(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], ti
 
 
 def bars(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], title: str) -> None:
-    """A group of bars for each name; a single series is coloured by sign. Nothing without names."""
+    """A group of bars for each name; a single series is coloured by sign."""
     x = _places(axes, names, title)
     if not names:
         return

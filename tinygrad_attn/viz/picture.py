@@ -12,19 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad_attn.files import write_atomically
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    class Picture(Figure):
-        """A matplotlib Figure that saves whole files, and shows itself in a notebook."""
-
-        def svg(self) -> str:
-            """The picture as SVG text: the same text for the same picture."""
-
-        def save(self, path: str | os.PathLike[str]) -> None:
-            """Write the picture to `path`, as SVG, PNG or PDF by its ending; ValueError for another."""
-
-
 _METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "png": {"Software": None},
@@ -95,40 +82,47 @@ def _fonts() -> list[str]:
     return ["DejaVu Sans", *(name for name in _OTHER_SCRIPTS if name in installed)]
 
 
+class Saving:
+    """A matplotlib Figure that saves whole files, and shows itself in a notebook."""
+
+    def svg(self) -> str:
+        """The picture as SVG text: the same text for the same picture."""
+        return self._rendered("svg").decode()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the picture to `path`, as SVG, PNG or PDF by its ending; ValueError for another."""
+        kind = Path(path).suffix.lower().removeprefix(".")
+        if kind not in _METADATA:
+            raise ValueError(
+                f"{os.fspath(path)}: a picture is saved as {', '.join(f'.{k}' for k in _METADATA)}"
+            )
+        write_atomically(path, self._rendered(kind))
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def _rendered(self, kind: str) -> bytes:
+        buffer = io.BytesIO()
+        figure: Any = self
+        with settings(), warnings.catch_warnings():
+            # A sign that no installed font has becomes a box in PNG and PDF; in SVG it stays what it is.
+            warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font", category=UserWarning)
+            figure.savefig(
+                buffer, format=kind, metadata=_METADATA[kind], bbox_inches="tight", pad_inches=0.08
+            )
+        return buffer.getvalue()
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    class Picture(Saving, Figure):  # noqa: D101
+        pass
+
+
 @cache
 def _picture_class() -> Any:
     # Made here and not at the top, so that importing this module does not import matplotlib.
     from matplotlib.figure import Figure
 
-    class Picture(Figure):
-        """A matplotlib Figure that saves whole files, and shows itself in a notebook."""
-
-        def svg(self) -> str:
-            """The picture as SVG text: the same text for the same picture."""
-            return self._rendered("svg").decode()
-
-        def save(self, path: str | os.PathLike[str]) -> None:
-            """Write the picture to `path`, as SVG, PNG or PDF by its ending; ValueError for another."""
-            kind = Path(path).suffix.lower().removeprefix(".")
-            if kind not in _METADATA:
-                raise ValueError(
-                    f"{os.fspath(path)}: a picture is saved as {', '.join(f'.{k}' for k in _METADATA)}"
-                )
-            write_atomically(path, self._rendered(kind))
-
-        def _repr_svg_(self) -> str:
-            return self.svg()
-
-        def _rendered(self, kind: str) -> bytes:
-            buffer = io.BytesIO()
-            with settings(), warnings.catch_warnings():
-                # A sign that no installed font has becomes a box in PNG and PDF; in SVG it stays what it is.
-                warnings.filterwarnings(
-                    "ignore", message=r"Glyph \d+ .* missing from font", category=UserWarning
-                )
-                self.savefig(
-                    buffer, format=kind, metadata=_METADATA[kind], bbox_inches="tight", pad_inches=0.08
-                )
-            return buffer.getvalue()
-
-    return Picture
+    return type("Picture", (Saving, Figure), {"__doc__": Saving.__doc__})

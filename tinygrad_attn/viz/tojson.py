@@ -8,8 +8,10 @@
      "lines": [{"source", "target", "edges": [numbers of edges]}]}
 
 `nodes` and `edges` are the whole snapshot, `boxes` and `lines` what the picture draws of it. An array A is
-{"shape", "dtype", "norm", "min", "max", "nan", "inf", "data"}: `data` the entries, row by row, or null if
-there are too many; numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity".
+{"shape", "dtype", "norm", "min", "max", "nan", "inf", "data"}: `min` and `max` of the finite entries (of
+complex ones their sizes), null if there are none; how many are NaN and infinite; `data` the entries, row by
+row, null if there are too many or they are complex. Numbers that are not finite are the strings "NaN",
+"Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
