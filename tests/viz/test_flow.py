@@ -375,6 +375,7 @@ def test_the_gradient_of_constant_weights_is_absent() -> None:
     flow = ta.viz.gradient_flow(small_loss(attention="none"))
     assert flow.rows("α") == [] and flow.norms("α") == [] and len(flow.values("α")) == 3
     assert "∂α" not in str(flow) and "α2" not in flow.table(2)
+    assert "value of step 2" in flow.table(2) and "key" not in flow.table(2)
     for picture in (flow.figure(), flow.figure(step=2)):
         assert [text.get_text() for axes in picture.axes[:2] for text in axes.texts] == ["–", "–"]
         picture.svg()

@@ -217,9 +217,9 @@ class GradientFlow:
         numbers = [number_in(label) for label in labels] if count == len(labels) else [None] * count
         return [place if number is None else number for place, number in enumerate(numbers, 1)]
 
-    def part_names(self, role: str) -> list[str]:
-        """Which parts the gradients of "h" or "s" have."""
-        return [*dict.fromkeys(name for label in self.role(role) for name in self.parts(label))]
+    def part_names(self, role: str, step: int | None = None) -> list[str]:
+        """Which parts the gradients of "h" or "s" have; with `step`, those that come through it alone."""
+        return [*dict.fromkeys(name for label in self.role(role) for name in self.parts(label, step))]
 
     def table(self, step: int | None = None) -> str:
         """The gradients as text: of one step (from 1), by entry if there are few, or norms by step."""

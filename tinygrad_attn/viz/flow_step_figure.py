@@ -39,8 +39,8 @@ def step_figure(
         bars(
             panels[1][0], _states(flow, states), list(map(subscripted, states)), "‖∂loss/∂s‖ before and after"
         )
-        through = {part: list(map(norm, flow.rows("h", part, step))) for part in ("value", "key")}
-        bars(panels[1][1], through, positions, f"‖∂loss/∂h‖ through step {step}")
+        through = {part: list(map(norm, flow.rows("h", part, step))) for part in flow.part_names("h", step)}
+        bars(panels[1][1], through, positions if through else [], f"‖∂loss/∂h‖ through step {step}")
     return picture
 
 

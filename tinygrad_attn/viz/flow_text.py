@@ -55,7 +55,7 @@ def _annotations(flow: GradientFlow, step: int | None) -> list[str]:
     whole = flow.rows("h")
     if not whole:
         return []
-    names = flow.part_names("h") if step is None else ["value", "key"]
+    names = flow.part_names("h", step)
     parts = [flow.rows("h", name, step) for name in names]
     titles = names if step is None else [f"{name} of step {step}" for name in names]
     rows = [["", "norm", *titles, "∂loss/∂h"]]
