@@ -258,9 +258,9 @@ def test_names_that_cannot_be_seen_are_no_trouble(name: str, capfd: pytest.Captu
 
 
 def test_marks_that_turn_the_direction_of_text_are_visible() -> None:
-    x = ta.Tensor(1.0, requires_grad=True, name="a\u202eb\u200bc")
+    x = ta.Tensor(1.0, requires_grad=True, name="a\u202eb\u200bc\u3164")
     _, _, texts = parsed(ta.viz.graph(x * 2.0).svg())
-    assert "a\ufffdb\ufffdc" in [text.strip() for text in texts]
+    assert "a\ufffdb\ufffdc\ufffd" in [text.strip() for text in texts]
 
 
 def test_sizes_far_from_one_are_drawn() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 _NAME, _SETTINGS = 60, 36  # characters of a name, and of settings
+_FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"  # letters and signs that nothing is drawn for
 _SMALL, _ROW = 9, 4  # entries of an array that is shown in full, and of a row of it
 
 
@@ -44,7 +45,7 @@ def _visible(character: str) -> str:
     if number == 0x7F:
         return "␡"
     # Other controls, marks that turn the direction of what follows, halves of pairs, no characters at all.
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp"):
+    if character in _FILLERS or unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp"):
         return "\ufffd"
     return character
 
