@@ -422,7 +422,9 @@ def test_a_function_that_writes_to_its_input() -> None:
 
 def test_a_cast_to_float32_on_the_way_is_told() -> None:
     report = checked(lambda x: ta.tanh(x.astype(np.float32)), NORMAL(3))
-    assert not report and "float32: astype gives it from the float64 of the check" in str(report)
+    assert "float32: astype gives it from the float64 of the check" in str(report)
+    square = wrong(1.01)
+    assert not checked(lambda x: square(x.astype(np.float32)), NORMAL(3))
 
 
 def test_float32_is_converted_and_the_report_says_so() -> None:

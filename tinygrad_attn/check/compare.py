@@ -71,7 +71,6 @@ class Comparison:
         self.probe = Probe(objective, self.picked)
         self.analytic = [g.reshape(-1)[picked] for g, picked in zip(self.gradient, self.picked, strict=True)]
         self.slopes: dict[tuple[int, int], Slope] = {}
-        self._spreads: Sequence[np.ndarray] | None = None
         self.found = Found(settings.method)
 
     def run(self) -> Found:
@@ -181,7 +180,7 @@ class Comparison:
         off = abs(numeric - by_rules)
         if found.bent or self.found.method == "central" or not self._may_be_rounding(off):
             return found.bent
-        pairs = zip(self._rounding(), self.direction, strict=True)
+        pairs = zip(self.probe.rounding.of_gradient, self.direction, strict=True)
         return off <= 16 * sum(float(np.sum(spread * np.abs(d))) for spread, d in pairs)
 
     # Verdicts
@@ -228,32 +227,31 @@ class Comparison:
         if found is None or self.found.method == "complex":
             return "mismatch"
         # Central differences know their own error, which counts if it is that of rounding.
-        small = max(1e-6 * self._largest(which), 1e-9 * self.probe.magnitude)
-        if error <= 4 * found.error <= small:
+        small = max(
+            1e-6 * self._largest(which),
+            1e-9 * max(1.0, self.probe.magnitude),
+            1e3 * self.probe.rounding.of_value,
+        )
+        if found.error <= small and error <= 20 * found.error:
             return "rounding"
         return "mismatch" if found.settled or found.error <= small else "unsettled"
 
     def _rounded(self, which: int, wrong: Sequence[int]) -> list[int]:
         """Those of the wrong entries that differ by no more than the rounding of the gradient explains."""
-        worst = max(wrong, key=lambda place: self._error(which, place))
-        if not self._may_be_rounding(self._error(which, worst)):
+        if not self._may_be_rounding(min(self._error(which, place) for place in wrong)):
             return []
-        entries = self.picked[which]
-        spread = self._rounding()[which].reshape(-1)[entries]
-        by_step = self.probe.complex_spread(which, int(entries[worst]), self.settings.rng)
+        spread = self.probe.rounding.of_gradient[which].reshape(-1)
+        least = 0.05 * float(spread.max(initial=0.0))  # of a few tries, none may have moved an entry
         return [
-            place for place in wrong if self._error(which, place) <= 16 * max(float(spread[place]), by_step)
+            place
+            for place, entry in zip(wrong, self.picked[which][wrong], strict=True)
+            if self._error(which, place) <= 16 * max(least, float(spread[entry]))
         ]
 
     def _may_be_rounding(self, error: float) -> bool:
         """Whether it is worth the work to ask."""
         largest = max((self._largest(which) for which in range(len(self.numeric))), default=0.0)
         return error <= 1e-4 * max(1.0, largest, self.probe.magnitude)
-
-    def _rounding(self) -> Sequence[np.ndarray]:
-        if self._spreads is None:
-            self._spreads = self.probe.rounding(self.settings.rng)
-        return self._spreads
 
     def _tell(self, which: int, verdicts: Sequence[str]) -> None:
         name, array, picked = self.objective.names[which], self.objective.arrays[which], self.picked[which]

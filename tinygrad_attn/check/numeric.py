@@ -28,7 +28,6 @@ class Slope:
     Attributes:
         value: the derivative, from both sides; NaN if the function has no finite values beside the point.
         error: how far off it may be, from how the extrapolation converges and the rounding of the values.
-        grain: how far off it may be if the values are differences of numbers of about one.
         left: the derivative from below; where the value jumps, that below the jump.
         right: the derivative from above; where the value jumps, that above the jump.
         kink: whether the two differ, at the point itself, as far as that can be seen.
@@ -37,7 +36,6 @@ class Slope:
 
     value: float
     error: float
-    grain: float
     left: float
     right: float
     kink: bool = False
@@ -60,7 +58,7 @@ class Slope:
             return not low - tolerance <= derivative <= high + tolerance
         if self.jump or not self._settled_beside(derivative):
             return False
-        return abs(derivative - self.value) > max(tolerance, 20 * (self.error + self.grain))
+        return abs(derivative - self.value) > max(tolerance, 20 * self.error)
 
     def _settled_beside(self, derivative: float) -> bool:
         steepest = max(abs(self.value), abs(self.left), abs(self.right), abs(derivative))
@@ -73,7 +71,12 @@ def complex_slope(function: Callable[[complex], Any], step: float = STEP) -> flo
 
 
 def slope(
-    function: Callable[[float], float], *, scale: float = 1.0, target: float = 0.0, claim: float = math.nan
+    function: Callable[[float], float],
+    *,
+    scale: float = 1.0,
+    target: float = 0.0,
+    claim: float = math.nan,
+    noise: float = EPSILON,
 ) -> Slope:
     """The derivative at zero by central differences, extrapolated to a vanishing step (Richardson; Ridders
     1982).
@@ -84,6 +87,8 @@ def slope(
         target: an absolute error that is small enough to stop at.
         claim: what the derivative is said to be. Where large steps seem to settle on something else, all
             smaller ones are looked at, since beside a pole, or in a fast oscillation, large ones deceive.
+        noise: how far the values may be off for rounding on the way to them; by default as differences of
+            numbers of about one are.
     """
     middle = function(0.0)
     table: list[list[float]] = []
@@ -93,11 +98,12 @@ def slope(
     step = _FIRST_STEP * scale
     for place in range(_HALVINGS):
         up, down = function(step), function(-step)
-        gaps.append(_Gap.between(down, middle, up, step))
+        unsure = max(noise, EPSILON * max(abs(up), abs(middle)))
+        gaps.append(_Gap((middle - down) / step, (up - middle) / step, unsure / step))
         if math.isfinite(up) and math.isfinite(down):
             table.append(_extrapolated((up - down) / (2 * step), table[-1] if table else []))
             found, uncertain = _best(table)
-            rounding = EPSILON * (abs(up) + abs(down) + abs(found) * scale) / step
+            rounding = max(noise, EPSILON * (abs(up) + abs(down) + abs(found) * scale)) / step
             new = _Estimate(found, uncertain + rounding, step, place)
             latest = [*latest[-2:], new]
             if new.error < best.error or best.is_refuted_by(latest):
@@ -138,12 +144,6 @@ class _Gap:
     right: float
     noise: float
 
-    @classmethod
-    def between(cls, down: float, middle: float, up: float, step: float) -> _Gap:
-        """The gap of the values below, at and above a point."""
-        noise = EPSILON * max(abs(up), abs(middle), 1.0) / step
-        return cls((middle - down) / step, (up - middle) / step, noise)
-
     @property
     def size(self) -> float:
         """By how much the quotients differ."""
@@ -171,7 +171,6 @@ _JUMP = _Sign(lambda gap: gap.steepness, 1.8, 2.2)
 
 def _told(best: _Estimate, gaps: Sequence[_Gap]) -> Slope:
     """The estimate, with what the gaps show."""
-    grain = EPSILON / best.step if best.step else math.inf
     last, before = gaps[best.place], gaps[max(best.place - 1, 0)]
     converges = best.error <= 1e-3 * abs(best.value)
     if not converges and (at := _persistent(gaps, _JUMP)) is not None:
@@ -180,13 +179,13 @@ def _told(best: _Estimate, gaps: Sequence[_Gap]) -> Slope:
         at = min(at, 14)
         last, before = gaps[at], gaps[at - 1]
         left, right = 2 * before.left - last.left, 2 * before.right - last.right
-        return Slope(math.nan, math.inf, grain, left, right, jump=True)
+        return Slope(math.nan, math.inf, left, right, jump=True)
     if (at := _persistent(gaps, _KINK)) is not None:
         last, before = gaps[at], gaps[at - 1]
         left, right = 2 * last.left - before.left, 2 * last.right - before.right
-        return Slope(best.value, best.error, grain, left, right, kink=True)
+        return Slope(best.value, best.error, left, right, kink=True)
     left, right = 2 * last.left - before.left, 2 * last.right - before.right
-    return Slope(best.value, best.error, grain, left, right)
+    return Slope(best.value, best.error, left, right)
 
 
 def _extrapolated(quotient: float, coarser: list[float]) -> list[float]:

@@ -26,23 +26,27 @@ class Objective(ABC):
     arrays: list[np.ndarray]
 
     @abstractmethod
-    def parts(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What is summed at `arrays`, real or complex, followed by the weights of each."""
+    def parts(self, arrays: Sequence[np.ndarray], recorded: bool = False) -> list[np.ndarray]:
+        """What is summed at `arrays`, real or complex, followed by the weights of each.
+
+        `recorded`: rules that are needed for it run on tensors, so that the thread's watcher sees all that
+        they compute.
+        """
 
     @abstractmethod
     def gradient(self, arrays: Sequence[np.ndarray], recorded: bool = False) -> list[np.ndarray]:
         """The gradient by the rules under test, an array of its own for each of `arrays`.
 
-        `recorded`: the rules run on tensors, so that the thread's watcher sees all that they compute.
+        `recorded` as above.
         """
 
     def ignores_upstream(self, which: int) -> bool:
         """Whether the gradient for array number `which` stays the same when the upstream gradients change."""
         return False
 
-    def value(self, arrays: Sequence[np.ndarray]) -> Any:
-        """The number at `arrays`."""
-        return _weigh(*self.parts(arrays))[()]
+    def value(self, arrays: Sequence[np.ndarray], recorded: bool = False) -> Any:
+        """The number at `arrays`; `recorded` as above."""
+        return _weigh(*self.parts(arrays, recorded))[()]
 
     def magnitude(self) -> float:
         """The sum without its signs: what rounding errors of the value are relative to."""
@@ -79,7 +83,7 @@ class FirstOrder(Objective):
         self.upstream = upstream
         self._problem = problem
 
-    def parts(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def parts(self, arrays: Sequence[np.ndarray], recorded: bool = False) -> list[np.ndarray]:
         """y and ḡ."""
         _, outputs = self._problem.run(arrays)
         return [*(output.data for output in outputs), *self.upstream]
@@ -117,10 +121,10 @@ class SecondOrder(Objective):
         self._direction = direction
         self._problem = problem
 
-    def parts(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def parts(self, arrays: Sequence[np.ndarray], recorded: bool = False) -> list[np.ndarray]:
         """x̄, from one backward pass, and v."""
         variables, outputs = self._problem.run(arrays[: self._count])
-        found = _by_rules(weigh(*outputs, *arrays[self._count :]), variables)
+        found = _by_rules(weigh(*outputs, *arrays[self._count :]), variables, recorded)
         return [*(g.data for g in found), *self._direction]
 
     def gradient(self, arrays: Sequence[np.ndarray], recorded: bool = False) -> list[np.ndarray]:

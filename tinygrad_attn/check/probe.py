@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.check.numeric import EPSILON, STEP, Slope, complex_slope, slope
-from tinygrad_attn.check.objective import BackwardError, Objective
-from tinygrad_attn.engine import Primitive, Tensor
-from tinygrad_attn.engine.modes import changed_mode
+from tinygrad_attn.check.numeric import STEP, Slope, complex_slope, slope
+from tinygrad_attn.check.objective import Objective
+from tinygrad_attn.check.rounding import Rounding
 
 
 class NotAnalyticError(Exception):
@@ -32,6 +31,7 @@ class Probe:
         self.picked = picked
         self.middle = float(objective.value(objective.arrays))
         self.magnitude = objective.magnitude()
+        self.rounding = Rounding(objective)
 
     def complex_steps(self) -> list[np.ndarray]:
         """For each array the derivatives by its picked entries, by complex steps.
@@ -48,7 +48,7 @@ class Probe:
                 moved = arrays[which] = arrays[which].astype(np.complex128)
                 for place, entry in enumerate(entries):
                     held = moved.flat[entry]
-                    step = _complex_step(held.real)
+                    step = _step_from(held.real)
                     moved.flat[entry] = complex(held.real, step)
                     found[which][place] = self._complex_value(arrays).imag / step
                     moved.flat[entry] = held
@@ -71,10 +71,11 @@ class Probe:
             moved.flat[entry] = held + distance
             return float(self.objective.value(arrays))
 
-        found = slope(along, scale=max(1.0, abs(held)), target=target, claim=claim)
+        take = partial(slope, along, target=target, claim=claim, noise=self.rounding.of_value)
+        found = take(scale=max(1.0, abs(held)))
         if held and not (found.settled or found.error <= target or found.jump):
             # A domain that ends near by, such as the logarithm's.
-            nearer = slope(along, scale=abs(held), target=target, claim=claim)
+            nearer = take(scale=abs(held))
             return nearer if nearer.settled else found
         return found
 
@@ -86,48 +87,8 @@ class Probe:
             scale=scale,
             target=target,
             claim=claim,
+            noise=self.rounding.of_value,
         )
-
-    def rounding(self, rng: np.random.Generator) -> list[np.ndarray]:
-        """How far each entry of the gradient for each array moves with rounding errors.
-
-        That is by how much it differs where the inputs, and all values that operations compute on the way
-        forward and back, are off by a few units in the last place. What moves as far with smaller errors is
-        no matter of rounding, but of a bound that is crossed; it counts as nothing.
-        """
-        gradient: Any = partial(self.objective.gradient, recorded=True)
-        with changed_mode(explicit=True):
-            try:
-                still = gradient(self.objective.arrays)
-            except BackwardError:  # a rule that takes arrays alone; what it rounds by itself is not seen
-                gradient = self.objective.gradient
-                still = gradient(self.objective.arrays)
-            spreads = [self._spread(gradient, still, rng, units) for units in (4, 64)]
-        return [np.where(few < 0.5 * many, few, 0.0) for few, many in zip(*spreads, strict=True)]
-
-    def _spread(
-        self, gradient: Any, still: Sequence[np.ndarray], rng: np.random.Generator, units: int
-    ) -> list[np.ndarray]:
-        spread = [np.zeros_like(g) for g in still]
-        with changed_mode(watcher=_Rounding(rng, units)):
-            for _ in range(6):
-                nearby = [_rounded(array, rng, units) for array in self.objective.arrays]
-                for most, moved, g in zip(spread, gradient(nearby), still, strict=True):
-                    np.fmax(most, np.abs(moved - g), out=most)
-        return spread
-
-    def complex_spread(self, which: int, entry: int, rng: np.random.Generator) -> float:
-        """How far the complex step by one entry moves with the rounding of its inputs."""
-        still = self._complex_step(which, entry, self.objective.arrays)
-        nearby = ([_rounded(array, rng, 4) for array in self.objective.arrays] for _ in range(3))
-        return max(abs(self._complex_step(which, entry, arrays) - still) for arrays in nearby)
-
-    def _complex_step(self, which: int, entry: int, at: Sequence[np.ndarray]) -> float:
-        arrays = list(at)
-        moved = arrays[which] = arrays[which].astype(np.complex128)
-        step = _complex_step(moved.flat[entry].real)
-        moved.flat[entry] += step * 1j
-        return float(complex(self.objective.value(arrays)).imag / step)
 
     def _moved(self, direction: Sequence[np.ndarray], distance: Any) -> list[np.ndarray]:
         pairs = zip(self.objective.arrays, direction, strict=True)
@@ -145,36 +106,6 @@ class Probe:
         return value
 
 
-class _Rounding:
-    """A watcher that moves the value of each operation by up to so many units in the last place.
-
-    Operations that only pick or move numbers round nothing, and are left alone.
-    """
-
-    def __init__(self, rng: np.random.Generator, units: int) -> None:
-        self._rng, self._units = rng, units
-
-    def forward(
-        self, output: Tensor, primitive: Primitive, arrays: Sequence[Any], static: Mapping[str, Any]
-    ) -> None:
-        """As Watcher.forward."""
-        value = output.data
-        if value.dtype.kind in "fc" and not np.isin(value, _entries(arrays)).all():
-            output.data = np.asarray(_rounded(value, self._rng, self._units))
-
-    def backward(self, output: Tensor, slot: int, upstream: Any, gradient: Any) -> None:
-        """As Watcher.backward."""
-
-
-def _entries(arrays: Sequence[Any]) -> np.ndarray:
-    numbers = [np.ravel(x) for x in arrays if np.asarray(x).dtype.kind in "fciub"]
-    return np.concatenate([np.zeros(0), *numbers])
-
-
-def _rounded(array: np.ndarray, rng: np.random.Generator, units: int) -> np.ndarray:
-    return np.asarray(array * (1 + rng.integers(-units, units + 1, array.shape) * EPSILON))
-
-
-def _complex_step(at: float) -> float:
+def _step_from(at: float) -> float:
     """A step that is small beside the number it is taken from."""
     return STEP * max(abs(at), 1e-200) if 0 < abs(at) < 1e-10 else STEP
