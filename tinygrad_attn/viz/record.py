@@ -203,12 +203,7 @@ def path_of(scope: Scope | None, known: dict[int, Path]) -> Path:
         return ()
     found = known.get(id(scope))
     if found is None:
-        names = []
-        link: Scope | None = scope
-        while link is not None:
-            names.append(link.name)
-            link = link.outer
-        found = known[id(scope)] = tuple(reversed(names))
+        found = known[id(scope)] = tuple(scope.names())
     return found
 
 
