@@ -99,6 +99,23 @@ def test_what_only_a_kernel_does() -> None:
     assert (error.operation, error.phase, error.scope) == ("backward", "backward", "outside")
 
 
+def test_a_naive_definition_of_a_stable_kernel_is_no_fault() -> None:
+    def definition(x: Any) -> Any:
+        if x.data[0] > 2000:
+            raise RuntimeError("not for such numbers")
+        return ta.log(ta.sum(ta.exp(x)))
+
+    def kernel(x: Any) -> Any:
+        return np.log(np.exp(x - x.max()).sum()) + x.max()
+
+    stable = ta.fused(definition, kernel, lambda g, y, x: (g * np.exp(x - y),), name="stable")
+    with ta.detect_anomaly():
+        for largest in (1000.0, 3000.0):
+            x = ta.Tensor([largest, 1.0], requires_grad=True)
+            stable(x).backward()
+            assert x.grad is not None and x.grad.tolist() == [1, 0]
+
+
 def test_the_step_within_a_kernel_is_named() -> None:
     """A training takes the kernels, where a step is no operation of its own."""
     model = ta.nn.Seq2Seq(6, 6, 3, 4, dtype=np.float64, rng=np.random.default_rng(0))
@@ -144,6 +161,7 @@ def test_the_step_within_a_kernel_whose_gradient_is_at_fault() -> None:
         ("log", lambda: ta.log(ta.Tensor([0.0, np.nan]))),
         ("exp", lambda: ta.exp(ta.Tensor([-np.inf, 1000.0]))),
         ("div", lambda: ta.Tensor([0.0, np.nan]) / ta.Tensor([0.0, 1.0])),
+        ("sub", lambda: ta.Tensor([np.inf, np.nan]) - ta.Tensor([np.inf, 1.0])),
         ("log", lambda: ta.log(ta.Tensor([0.0, np.inf, 1.0], requires_grad=True) + 0.0)),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -565,6 +566,105 @@ def test_a_sample_at_ties() -> None:
     assert report and report.rows[0].verdict == "kink"
 
 
+SIDES: dict[str, tuple[Any, Any]] = {
+    "clip": (lambda x: ta.clip(x, -1, 1), [1.0, 0.3, -1.0]),
+    "clip to six": (lambda x: ta.clip(x, 0, 6), [0.0, 6.0, 1.0]),
+    "narrow clip": (lambda x: ta.clip(x, -1e-3, 1e-3), [1e-3, 0.0]),
+    "first of the largest": (
+        ta.Primitive(
+            "first",
+            lambda x: x[np.argmax(np.real(x))],
+            lambda g, y, x: g * np.eye(len(x))[np.argmax(real(x))],
+        ),
+        [1.0, 1.0, 0.0],
+    ),
+    "inside": (
+        ta.Primitive("inside", lambda x: np.clip(x, -1, 1), lambda g, y, x: g * (np.abs(real(x)) <= 1)),
+        [1.0, -0.4],
+    ),
+    "square beside a line": (lambda x: ta.maximum(x, x * x), [1.0, 0.3]),
+}
+
+
+@METHODS
+@pytest.mark.parametrize(("fn", "x"), SIDES.values(), ids=SIDES)
+def test_a_side_of_a_kink_serves(method: Any, fn: Any, x: Any) -> None:
+    for seed in range(12):
+        report = checked(fn, np.array(x), method=method, rng=seed)
+        assert report and report.method == method, str(report)
+        assert any(entry.verdict == "kink" for entry in report.worst)
+
+
+@METHODS
+def test_a_kink_hides_nothing_beyond_the_sample(method: Any) -> None:
+    bad = ta.Primitive(
+        "bad", lambda x: x * x, lambda g, y, x: g * 2 * x * np.where(np.arange(x.shape[0]) >= 16, -1, 1)
+    )
+
+    def fn(x: Any) -> Any:
+        return ta.concatenate([ta.relu(x[:1]), bad(x[1:])])
+
+    for seed in range(12):
+        assert not checked(fn, np.array([0.0] + [1.0] * 20), entries=3, method=method, rng=seed)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_what_is_not_analytic_beyond_the_sample(order: int) -> None:
+    x = np.ones((2, 6))
+    x[:, 3] = 0
+    huber = ta.Primitive(
+        "huber",
+        lambda x: np.where(np.abs(x) < 1, x * x / 2, np.abs(x) - 0.5),
+        lambda g, y, x: g * ta.clip(x, -1, 1),
+    )
+    for seed in range(6):
+        assert checked(lambda x: ta.norm(x, axis=0), x, order=order, entries=2, rng=seed)
+        values = 1.5 * np.random.default_rng(seed).standard_normal(6)
+        assert checked(huber, values, order=order, entries=2, rng=seed)
+
+
+def test_zero_but_for_what_a_complex_step_leaves() -> None:
+    for fn in (lambda x: x**3, lambda x: x * x * x, lambda x: ta.sin(x) ** 3, lambda x: x * x * ta.tanh(x)):
+        assert checked(fn, np.array([0.0])).rows[0].verdict == "ok"
+
+
+def test_a_rule_that_errs_where_not_all_gradients_are_needed() -> None:
+    def rule(g: Any, y: Any, a: Any, b: Any, *, needs: Any) -> Any:
+        return g * b, g * a * (1 if all(needs) else 2)
+
+    product = ta.fused(lambda a, b: a * b, lambda a, b: a * b, rule, name="product")
+    report = checked(product, NORMAL(2), NORMAL(2))
+    assert not report and "errs where not all gradients are needed" in str(report)
+
+
+@METHODS
+def test_a_kink_does_not_excuse_second_derivatives_of_any_size(method: Any) -> None:
+    cos = ta.Primitive("cosine", np.cos, lambda g, y, x: -1000.0 * g * ta.sin(x))
+    sin = ta.Primitive("sine", np.sin, lambda g, y, x: g * cos(x))
+    assert not checked(lambda x: ta.relu(x - 1) + sin(x), np.array([1.0]), order=2, method=method)
+    assert checked(lambda x: ta.relu(x - 1) + ta.sin(x), np.array([1.0]), order=2, method=method)
+
+
+def test_a_jump_is_told() -> None:
+    step = ta.Primitive("step", lambda x: np.where(np.real(x) > 1, 2.0, 1.0) * x, lambda g, y, x: g)
+    assert "the value jumps here" in str(checked(step, np.array([1.0]), method="central"))
+
+
+def test_a_function_that_refuses_numbers_beside_the_bound() -> None:
+    def root(x: Any) -> Any:
+        if not ((np.real(x) >= 0) & (np.real(x) <= 1)).all():
+            raise ValueError("expected numbers from 0 to 1")
+        return np.sqrt(x)
+
+    assert checked(ta.Primitive("root", root, lambda g, y, x: g / (2 * y)), np.array([0.999]))
+    assert not checked(ta.Primitive("root", root, lambda g, y, x: g / y), np.array([0.999]))
+
+
+def test_a_complex_output() -> None:
+    report = checked(lambda x: x * 1j, NORMAL(2))
+    assert not report and "output 0 is complex, expected real numbers" in str(report)
+
+
 # Saturation: what is left of 1 - y² where y is almost one
 
 
@@ -884,16 +984,21 @@ class Running(ta.nn.Module):
     def __init__(self) -> None:
         self.scale = ta.Tensor(np.ones(3), requires_grad=True)
         self.mean, self.total, self.calls, self.seen = np.zeros(3), np.zeros(3), 0, [0]
-        self.best: dict[str, Any] = {}
+        self.best: dict[str, Any] = {"parts": ([np.zeros(1)], bytearray(2))}
+        self.kept, self.queue = ta.Tensor(np.zeros(3)), deque([1, 2], maxlen=2)
         self.part = ta.nn.Dropout(0.0)
 
     def forward(self, x: Any) -> Any:
-        y = (x - self.mean) * self.scale + self.total
+        y = (x - self.mean - self.kept) * self.scale + self.total
         self.mean = 0.9 * self.mean + 0.1 * x.data.mean(axis=0)
         self.total += 1
         self.calls += 1
         self.seen.append(self.calls)
         self.best["x"] = x.data
+        self.best["parts"][0][0] += 1
+        self.best["parts"][1][0] = 7
+        self.kept.data[:] = 0.5 * self.kept.data + np.real(x.data[0])
+        self.queue.append(3)
         self.new = self.part.training = False
         return y
 
@@ -904,7 +1009,9 @@ def test_a_module_with_a_state_is_left_as_it_was(order: int) -> None:
     mean = module.mean
     assert checked(module, NORMAL((4, 3)), order=order)
     assert module.mean is mean and mean.dtype == np.float64 and not mean.any() and not module.total.any()
-    assert (module.calls, module.seen, module.best, module.part.training) == (0, [0], {}, True)
+    assert (module.calls, module.seen, module.part.training) == (0, [0], True)
+    assert module.best == {"parts": ([0], bytearray(2))} and list(module.queue) == [1, 2]
+    assert not module.kept.data.any()
     assert not hasattr(module, "new")
     with pytest.raises(ZeroDivisionError):
         ta.gradcheck(lambda m, x: m(x) / (1 // 0), [module, NORMAL((4, 3))])
@@ -915,3 +1022,10 @@ def test_random_numbers_of_a_module_are_given_back() -> None:
     one, two = (ta.nn.Dropout(0.5, rng=np.random.default_rng(7)) for _ in range(2))
     assert "not deterministic" in str(checked(one, NORMAL(30)))
     np.testing.assert_array_equal(one(np.ones(30)).data, two(np.ones(30)).data)
+
+
+@METHODS
+def test_second_derivatives_at_a_norm_of_nothing(method: Any) -> None:
+    for fn in (ta.norm, ta.std, lambda x: ta.norm(x, axis=0)):
+        for x in (np.zeros((3, 4)), np.zeros((1, 2)), np.eye(3)[:, :2]):
+            assert checked(fn, x, order=2, method=method)

@@ -86,9 +86,9 @@ def detect_anomaly() -> Iterator[None]:
     So does one that makes a NaN out of infinities, and a rule that makes either in the backward pass. The
     error names the operation, its scope, the shapes and ranges of what it was given, and the lines of code
     that called it; in the backward pass also where a NaN that no operation made, such as one in a weight,
-    came in. A fused operation is run by its definition as well, so that the error names the step within it.
-    Plain numpy warnings for the same are silenced meanwhile. Costs a look at every value; for the search, not
-    for training.
+    came in. Fused operations of this package, and others that are at fault, are run by their definitions as
+    well, so that the error names the step within. Plain numpy warnings for the same are silenced meanwhile.
+    Costs a look at every value; for the search, not for training.
     """
     with changed_mode(watcher=_Finder()), np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         yield
@@ -108,10 +108,10 @@ class _Finder:
     ) -> None:
         """Raises if `output` is the first that is not finite; else notes the line that called."""
         site = self._site or _calling_line()
-        if isinstance(primitive, Fused):
-            with self._inside(site), scope(primitive.name), changed_mode(recording=False, explicit=True):
-                primitive.definition(*_as_tensors(arrays), **static)
         bad = _new_fault(output.data, arrays, lambda given: _again(primitive, given, static))
+        if isinstance(primitive, Fused) and (bad or _is_ours(primitive)):
+            with self._inside(site, primitive), changed_mode(recording=False):
+                primitive.definition(*_as_tensors(arrays), **static)
         if bad:
             place = _scope_path(thread.mode.scope)
             message = [f"{primitive.name} made {bad}{_within(place)}, in the forward pass"]
@@ -162,18 +162,25 @@ class _Finder:
         if not isinstance(primitive, Fused) or thread.mode.explicit:
             return
         _, made = self._sites.get(id(output), (None, None))
-        mode = changed_mode(recording=True, explicit=True, scope=output._scope)
-        with self._inside(made or _calling_line()), mode, scope(primitive.name):
+        with changed_mode(recording=True, scope=output._scope), self._inside(made, primitive):
             inputs = _as_tensors(output._arrays)
             inputs[slot].requires_grad = True
             grad(primitive.definition(*inputs, **output._static), inputs[slot], upstream)
 
     @contextmanager
-    def _inside(self, site: Site | None) -> Iterator[None]:
-        """Meanwhile the operations of a definition are looked at, which were called from `site` as one."""
+    def _inside(self, site: Site | None, primitive: Fused) -> Iterator[None]:
+        """Meanwhile the operations of a definition are looked at, which were called from `site` as one.
+
+        What else the definition raises is not asked for: the kernel ran, and did not.
+        """
         self._site = site or Site("an unknown file", 0, "")
         try:
-            yield
+            with scope(primitive.name), changed_mode(explicit=True):
+                yield
+        except AnomalyError:
+            raise
+        except Exception:
+            return
         finally:
             self._site = None
 
@@ -193,24 +200,40 @@ def _new_fault(
     """What `value` has that nothing `given` explains, as words; empty if nothing.
 
     Where something that was given is not finite, the value is computed `again` with numbers in its place:
-    what is not finite then has another reason.
+    what is not finite then has another reason. With numbers for NaN alone, a NaN has come of infinities.
     """
     if value.dtype.kind not in "fc" or np.isfinite(value).all():
         return ""
     floating = [x for x in map(np.asarray, given) if x.dtype.kind in "fc"]
     has_nan = bool(np.isnan(value).any())
     if any(np.isnan(x).any() for x in floating) or (not has_nan and any(np.isinf(x).any() for x in floating)):
-        other = again([_finite(x) for x in given])
-        return "" if other is None or np.isfinite(other).all() else _fault(other)
+        for is_good, is_fault in ((np.isfinite, _is_not_finite), (_is_no_nan, np.isnan)):
+            other = again([_replaced(x, is_good) for x in given])
+            if other is not None and is_fault(other).any():
+                return _fault(other)
+        return ""
     return _fault(value)
 
 
-def _finite(given: Any) -> Any:
-    """The same with some number, of no special meaning, for every NaN and infinity."""
+def _is_not_finite(x: np.ndarray) -> Any:
+    return ~np.isfinite(x)
+
+
+def _is_no_nan(x: np.ndarray) -> Any:
+    return ~np.isnan(x)
+
+
+def _replaced(given: Any, is_good: Callable[[np.ndarray], Any]) -> Any:
+    """The same with some number, of no special meaning, for every entry that is not good."""
     array = np.asarray(given)
-    if array.dtype.kind not in "fc" or np.isfinite(array).all():
+    if array.dtype.kind not in "fc" or is_good(array).all():
         return given
-    return np.where(np.isfinite(array), array, array.dtype.type(_SOME_NUMBER))
+    return np.where(is_good(array), array, array.dtype.type(_SOME_NUMBER))
+
+
+def _is_ours(primitive: Fused) -> bool:
+    """Whether the definition is this package's, and so as stable as the kernel; others may be naive."""
+    return str(primitive.definition.__module__).startswith("tinygrad_attn.")
 
 
 def _again(

@@ -175,7 +175,13 @@ class _Line:
         """The derivative by central differences."""
         claim = math.nan if self.by_rule is None else self.by_rule
         target = 1e-10 * self.size if math.isfinite(self.size) else 0.0
-        return slope(lambda distance: float(self.value(distance)), target=target, claim=claim)
+        return slope(self._value, target=target, claim=claim)
+
+    def _value(self, distance: float) -> float:
+        try:
+            return float(self.value(distance))
+        except (ValueError, ArithmeticError):  # beyond what the operation takes
+            return math.nan
 
     def _run(self, values: Sequence[Any]) -> Any:
         arrays, primitive = list(self._node._arrays), self._node._primitive

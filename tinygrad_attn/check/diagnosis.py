@@ -30,7 +30,9 @@ def _of_entry(comparison: Comparison, which: int, place: int) -> str:
     found = comparison.slopes.get((which, place))
     if found is None:
         return ""
-    if found.kink:
+    if found.jump and comparison.order == 1:
+        return "the value jumps here, so there is no derivative"
+    if found.bent:
         return "outside the one-sided derivatives"
     if comparison.found.method == "central" and not found.settled and not np.isfinite(found.error):
         return "no finite values beside this point"

@@ -105,7 +105,7 @@ def _checked(problem: Problem, order: int, settings: Settings) -> GradcheckRepor
             found.append(Found(settings.method, rows=list(rest.rows), problems=raised))
             break
     found[0].problems += problems
-    if not all(row.verdict == "ok" for row in found[0].rows):  # at a kink, too, much is hidden
+    if found[0].bent or not all(row.verdict == "ok" for row in found[0].rows):  # a kink, too, hides much
         found[0].problems += wrong_rules(outputs, settings.rng)
     found[0].problems += writing_rules(outputs, settings.rng)
     return _together(problem, found, notes)
@@ -118,6 +118,11 @@ def _faults_of(problem: Problem, variables: list[Tensor], outputs: list[Tensor])
         "finite, so there is no derivative"
         for i, output in enumerate(outputs)
         if not np.isfinite(output.data).all()
+    ]
+    faults += [
+        f"output {i} is complex, expected real numbers, as the inputs are"
+        for i, output in enumerate(outputs)
+        if output.dtype.kind == "c"
     ]
     faults += [
         f"{problem.name} writes to its input {variable.name} in place"
@@ -156,22 +161,24 @@ def _faults_of_kernels(problem: Problem, values: list[np.ndarray]) -> list[str]:
 
 
 def _faults_of_repeating(problem: Problem, upstream: Sequence[np.ndarray]) -> list[str]:
-    """Where two backward passes through one graph differ."""
+    """Where backward passes through one graph differ: a second one, or one for a single variable."""
     try:
-        twice = FirstOrder(problem, upstream).gradient_twice()
+        first, second, alone = FirstOrder(problem, upstream).gradient_again()
     except BackwardError:  # told by the check itself
         return []
-    differ = [
-        variable.name
-        for variable, first, second in zip(problem.variables, *twice, strict=True)
-        if not np.allclose(first, second, rtol=1e-9, atol=1e-9 * np.abs(first).max(initial=0), equal_nan=True)
-    ]
-    if not differ:
-        return []
-    return [
-        f"two backward passes through one graph gave different gradients for {some(differ)}: a rule that "
-        "writes to what its kernel saved, or that has a state of its own?"
-    ]
+    problems: list[str] = []
+    for others, what, guess in (
+        (second, "two backward passes through one graph", "writes to what its kernel saved, or has a state"),
+        (alone, "backward passes for all variables and for one", "errs where not all gradients are needed"),
+    ):
+        differ = [
+            variable.name
+            for variable, a, b in zip(problem.variables, first, others, strict=True)
+            if not np.allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(a).max(initial=0), equal_nan=True)
+        ]
+        if differ and not problems:
+            problems.append(f"{what} gave different gradients for {some(differ)}: a rule that {guess}?")
+    return problems
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

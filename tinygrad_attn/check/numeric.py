@@ -27,7 +27,8 @@ class Slope:
 
     Attributes:
         value: the derivative, from both sides; NaN if the function has no finite values beside the point.
-        error: how far off it may be, from how the extrapolation converges and the rounding of the values.
+        error: how far off it may be, from how the extrapolation converges and the rounding of the values; at
+            a kink, how far off the two sides may be.
         left: the derivative from below; where the value jumps, that below the jump.
         right: the derivative from above; where the value jumps, that above the jump.
         kink: whether the two differ, at the point itself, as far as that can be seen.
@@ -54,11 +55,16 @@ class Slope:
     def contradicts(self, derivative: float, tolerance: float) -> bool:
         """Whether the derivative cannot be `derivative`, give or take `tolerance`."""
         if self.kink:
-            low, high = sorted((self.left, self.right))
-            return not low - tolerance <= derivative <= high + tolerance
+            return not self.lies_between(derivative, tolerance)
         if self.jump or not self._settled_beside(derivative):
             return False
         return abs(derivative - self.value) > max(tolerance, 20 * self.error)
+
+    def lies_between(self, derivative: float, tolerance: float) -> bool:
+        """Whether a derivative is one of the two sides' or between them, give or take `tolerance`."""
+        low, high = sorted((self.left, self.right))
+        slack = max(tolerance, 20 * self.error)
+        return low - slack <= derivative <= high + slack
 
     def _settled_beside(self, derivative: float) -> bool:
         steepest = max(abs(self.value), abs(self.left), abs(self.right), abs(derivative))
@@ -90,31 +96,62 @@ def slope(
         noise: how far the values may be off for rounding on the way to them; by default as differences of
             numbers of about one are.
     """
-    middle = function(0.0)
-    table: list[list[float]] = []
-    gaps: list[_Gap] = []
-    best = _Estimate(math.nan, math.inf, 0.0, 0)
-    latest: list[_Estimate] = []
-    step = _FIRST_STEP * scale
-    for place in range(_HALVINGS):
-        up, down = function(step), function(-step)
-        unsure = max(noise, EPSILON * max(abs(up), abs(middle)))
-        gaps.append(_Gap((middle - down) / step, (up - middle) / step, unsure / step))
-        if math.isfinite(up) and math.isfinite(down):
-            table.append(_extrapolated((up - down) / (2 * step), table[-1] if table else []))
-            found, uncertain = _best(table)
-            rounding = max(noise, EPSILON * (abs(up) + abs(down) + abs(found) * scale)) / step
-            new = _Estimate(found, uncertain + rounding, step, place)
-            latest = [*latest[-2:], new]
-            if new.error < best.error or best.is_refuted_by(latest):
-                best = new
-            enough = best.error <= max(target, 1e-12 * abs(best.value)) or rounding > best.error
-            doubted = abs(best.value - claim) > 10 * max(best.error, target)
-            kinked = _alike(gaps[-2:], _KINK) or _persistent(gaps, _KINK) is not None
-            if enough and not doubted and not kinked:
+    scan = _Scan(function, scale, target, claim, noise)
+    if scan.is_doubted() and noise < scan.quantum < math.inf:
+        # Values in coarser grains than was said, such as what is left of a difference of large numbers.
+        scan = _Scan(function, scale, target, claim, scan.quantum)
+    return _told(scan.best, scan.gaps)
+
+
+class _Scan:
+    """A look at smaller and smaller steps, down to where one tells the slope, or all hold is rounding."""
+
+    def __init__(
+        self, function: Callable[[float], float], scale: float, target: float, claim: float, noise: float
+    ) -> None:
+        self._scale, self._target, self._claim, self._noise = scale, target, claim, noise
+        self._forget()
+        middle = function(0.0)
+        step = _FIRST_STEP * scale
+        for _ in range(_HALVINGS):
+            if self._is_told_by(function(-step), middle, function(step), step):
                 break
-        step /= 2
-    return _told(best, gaps)
+            step /= 2
+
+    def is_doubted(self) -> bool:
+        """Whether what was found is not the claim."""
+        return abs(self.best.value - self._claim) > 10 * max(self.best.error, self._target)
+
+    def _forget(self) -> None:
+        self.gaps: list[_Gap] = []
+        self.quantum = math.inf  # the smallest difference of two values that do differ
+        self.best = _Estimate(math.nan, math.inf, 0.0, 0)
+        self._table: list[list[float]] = []
+        self._latest: list[_Estimate] = []
+
+    def _is_told_by(self, down: float, middle: float, up: float, step: float) -> bool:
+        """Takes a step's values; whether smaller steps need not be looked at."""
+        unsure = max(self._noise, EPSILON * max(abs(up), abs(middle)))
+        self.gaps.append(_Gap((middle - down) / step, (up - middle) / step, unsure / step))
+        if _is_gone(self.gaps, _KINK):  # a kink near by: what reached beyond it counts for nothing
+            self._forget()
+            return False
+        # Beside a slope that is known, values that do not differ are too coarse to tell.
+        blind = up == down and self.best.error <= 1e-6 * abs(self.best.value)
+        if blind or not (math.isfinite(up) and math.isfinite(down)):
+            return False
+        self.quantum = min(self.quantum, abs(up - down) or math.inf)
+        self._table.append(_extrapolated((up - down) / (2 * step), self._table[-1] if self._table else []))
+        found, uncertain = _best(self._table)
+        rounding = max(self._noise, EPSILON * (abs(up) + abs(down) + abs(found) * self._scale)) / step
+        new = _Estimate(found, uncertain + rounding, step, len(self.gaps) - 1)
+        self._latest = [*self._latest[-2:], new]
+        if new.error < self.best.error or self.best.is_refuted_by(self._latest):
+            self.best = new
+        best = self.best
+        enough = best.error <= max(self._target, 1e-12 * abs(best.value)) or rounding > best.error
+        kinked = _alike(self.gaps[-2:], _KINK) or bool(_ends(self.gaps, _KINK))
+        return enough and not kinked and not self.is_doubted()
 
 
 @dataclass(frozen=True)
@@ -171,6 +208,8 @@ _JUMP = _Sign(lambda gap: gap.steepness, 1.8, 2.2)
 
 def _told(best: _Estimate, gaps: Sequence[_Gap]) -> Slope:
     """The estimate, with what the gaps show."""
+    if not gaps:
+        return Slope(math.nan, math.inf, math.nan, math.nan)
     last, before = gaps[best.place], gaps[max(best.place - 1, 0)]
     converges = best.error <= 1e-3 * abs(best.value)
     if not converges and (at := _persistent(gaps, _JUMP)) is not None:
@@ -181,11 +220,27 @@ def _told(best: _Estimate, gaps: Sequence[_Gap]) -> Slope:
         left, right = 2 * before.left - last.left, 2 * before.right - last.right
         return Slope(math.nan, math.inf, left, right, jump=True)
     if (at := _persistent(gaps, _KINK)) is not None:
-        last, before = gaps[at], gaps[at - 1]
-        left, right = 2 * last.left - before.left, 2 * last.right - before.right
-        return Slope(best.value, best.error, left, right, kink=True)
+        left, right, error = _sides(gaps[: at + 1])
+        return Slope(best.value, error, left, right, kink=True)
     left, right = 2 * last.left - before.left, 2 * last.right - before.right
     return Slope(best.value, best.error, left, right)
+
+
+def _sides(gaps: Sequence[_Gap]) -> tuple[float, float, float]:
+    """The one-sided derivatives and their error, extrapolated from the two steps that serve best for it:
+    smaller ones hold more rounding, larger ones more of what bends."""
+    both = [
+        (2 * gap.left - before.left, 2 * gap.right - before.right, gap.noise)
+        for before, gap in pairwise(gaps[-2 * _SEEN :])
+    ]
+    left, right, error = min(
+        (
+            (left, right, max(abs(left - a), abs(right - b)) + 4 * noise)
+            for (a, b, _), (left, right, noise) in pairwise(both)
+        ),
+        key=lambda sides: sides[2],
+    )
+    return left, right, error
 
 
 def _extrapolated(quotient: float, coarser: list[float]) -> list[float]:
@@ -219,15 +274,22 @@ def _alike(gaps: Sequence[_Gap], sign: _Sign) -> bool:
     )
 
 
-def _persistent(gaps: Sequence[_Gap], sign: _Sign) -> int | None:
-    """The finest of the gaps that show the sign, down to where rounding hides it; None if none do.
+def _ends(gaps: Sequence[_Gap], sign: _Sign) -> list[int]:
+    """The numbers of gaps that end a run which shows the sign."""
+    return [end for end in range(_SEEN - 1, len(gaps)) if _alike(gaps[end + 1 - _SEEN : end + 1], sign)]
 
-    What lies beside the point, instead of in it, shows with large steps and is gone with small ones.
-    """
-    ends = [end for end in range(_SEEN, len(gaps) + 1) if _alike(gaps[end - _SEEN : end], sign)]
+
+def _is_gone(gaps: Sequence[_Gap], sign: _Sign) -> bool:
+    """Whether large steps showed the sign and small ones do not: then it lies beside the point, not in it."""
+    ends = _ends(gaps, sign)
     if not ends:
-        return None
-    size = sign.size(gaps[ends[-1] - 1])
-    small = [sign.size(gap) < 0.1 * size and 30 * gap.noise < size for gap in gaps[ends[-1] :]]
-    gone = any(all(small[first : first + 3]) for first in range(len(small) - 2))
-    return None if gone else ends[-1] - 1
+        return False
+    size = sign.size(gaps[ends[-1]])
+    small = [sign.size(gap) < 0.1 * size and 30 * gap.noise < size for gap in gaps[ends[-1] + 1 :]]
+    return any(all(small[first : first + 3]) for first in range(len(small) - 2))
+
+
+def _persistent(gaps: Sequence[_Gap], sign: _Sign) -> int | None:
+    """The number of the finest gap that shows the sign, down to where rounding hides it; or None."""
+    ends = _ends(gaps, sign)
+    return ends[-1] if ends and not _is_gone(gaps, sign) else None

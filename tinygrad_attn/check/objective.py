@@ -93,12 +93,12 @@ class FirstOrder(Objective):
         variables, outputs = self._problem.run(arrays)
         return [g.data for g in _by_rules(weigh(*outputs, *self.upstream), variables, recorded)]
 
-    def gradient_twice(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Two backward passes through one graph. Raises BackwardError if one raises."""
+    def gradient_again(self) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+        """Two backward passes through one graph, and one for each array alone. Raises BackwardError."""
         variables, outputs = self._problem.run(self.arrays)
         total = weigh(*outputs, *self.upstream)
         first, second = ([g.data.copy() for g in _by_rules(total, variables)] for _ in range(2))
-        return first, second
+        return first, second, [_by_rules(total, [variable])[0].data.copy() for variable in variables]
 
     def ignores_upstream(self, which: int) -> bool:
         """As `Objective.ignores_upstream`; compares with upstream gradients of another size and ratio."""

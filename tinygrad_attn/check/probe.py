@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -69,7 +70,7 @@ class Probe:
 
         def along(distance: float) -> float:
             moved.flat[entry] = held + distance
-            return float(self.objective.value(arrays))
+            return self._value(arrays)
 
         take = partial(slope, along, target=target, claim=claim, noise=self.rounding.of_value)
         found = take(scale=max(1.0, abs(held)))
@@ -83,12 +84,19 @@ class Probe:
         """The derivative along a direction, as `slope`."""
         scale = max((float(np.abs(array).max(initial=1.0)) for array in self.objective.arrays), default=1.0)
         return slope(
-            lambda s: float(self.objective.value(self._moved(direction, s))),
+            lambda s: self._value(self._moved(direction, s)),
             scale=scale,
             target=target,
             claim=claim,
             noise=self.rounding.of_value,
         )
+
+    def _value(self, arrays: Sequence[np.ndarray]) -> float:
+        """The value at arrays other than those that were given, where the function may refuse to go."""
+        try:
+            return float(self.objective.value(arrays))
+        except (ValueError, ArithmeticError):
+            return math.nan
 
     def _moved(self, direction: Sequence[np.ndarray], distance: Any) -> list[np.ndarray]:
         pairs = zip(self.objective.arrays, direction, strict=True)

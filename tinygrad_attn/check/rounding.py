@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -44,8 +45,9 @@ class Rounding:
             def value(recorded: bool, arrays: Sequence[np.ndarray] = arrays) -> list[np.ndarray]:
                 return [np.asarray(self._objective.value(arrays, recorded))]
 
-            rough = _roughness(lambda nearby: [np.asarray(self._objective.value(nearby))], arrays)
-            found = np.fmax(found, np.fmax(_moves(value, 1)[0], rough[0]))
+            with contextlib.suppress(ValueError, ArithmeticError):  # a function that refuses to go there
+                rough = _roughness(lambda nearby: [np.asarray(self._objective.value(nearby))], arrays)
+                found = np.fmax(found, np.fmax(_moves(value, 1)[0], rough[0]))
         return float(found)
 
     @cached_property
@@ -62,7 +64,9 @@ class Rounding:
 
         few, many = (_moves(gradient, units) for units in (4, 64))
         moves = [np.where(a < 0.5 * b, a, 0.0) for a, b in zip(few, many, strict=True)]
-        rough = _roughness(self._objective.gradient, arrays)
+        rough = [np.zeros(x.shape) for x in arrays]
+        with contextlib.suppress(ValueError, ArithmeticError):
+            rough = _roughness(self._objective.gradient, arrays)
         sizes = [max(1.0, float(np.abs(g).max(initial=0.0))) for g in gradient(False)]
         return [
             np.maximum(move, np.where(noise <= _MOST * size, noise, 0.0))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tinygrad_attn.engine import Tensor
 
 
 class _Held(NamedTuple):
@@ -50,20 +53,42 @@ class ModuleState:
 
 
 def _held(owner: Any) -> _Held:
+    contents: list[tuple[Any, Any]] = []
+    seen: set[int] = set()
     attributes = dict(vars(owner))
-    contents = [
-        (value, value.copy())
-        for value in attributes.values()
-        if isinstance(value, (list, dict, set)) or (isinstance(value, np.ndarray) and value.flags.writeable)
-    ]
+    for value in attributes.values():
+        _collect(value, contents, seen)
     return _Held(owner, attributes, contents)
 
 
-def _refill(value: Any, content: Any) -> None:
+def _collect(value: Any, contents: list[tuple[Any, Any]], seen: set[int]) -> None:
+    """Adds copies of what can be written to in place, in containers too; modules are owners themselves."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, Tensor):
+        contents.append((value, value.data))
+        value = value.data
     if isinstance(value, np.ndarray):
+        if value.flags.writeable:
+            contents.append((value, value.copy()))
+    elif isinstance(value, (list, dict, set, deque, bytearray)):
+        contents.append((value, value.copy()))
+    if isinstance(value, (list, tuple, deque, dict)):
+        for entry in value.values() if isinstance(value, dict) else value:
+            _collect(entry, contents, seen)
+
+
+def _refill(value: Any, content: Any) -> None:
+    if isinstance(value, Tensor):
+        value.data = content
+    elif isinstance(value, np.ndarray):
         np.copyto(value, content)
-    elif isinstance(value, list):
+    elif isinstance(value, (list, bytearray)):
         value[:] = content
+    elif isinstance(value, deque):
+        value.clear()
+        value.extend(content)
     else:
         value.clear()
         value.update(content)
