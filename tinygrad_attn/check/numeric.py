@@ -82,7 +82,7 @@ def slope(
     scale: float = 1.0,
     target: float = 0.0,
     claim: float = math.nan,
-    noise: float = EPSILON,
+    noise: Callable[[], float] = lambda: EPSILON,
 ) -> Slope:
     """The derivative at zero by central differences, extrapolated to a vanishing step (Richardson; Ridders
     1982).
@@ -93,14 +93,18 @@ def slope(
         target: an absolute error that is small enough to stop at.
         claim: what the derivative is said to be. Where large steps seem to settle on something else, all
             smaller ones are looked at, since beside a pole, or in a fast oscillation, large ones deceive.
-        noise: how far the values may be off for rounding on the way to them; by default as differences of
-            numbers of about one are.
+        noise: gives how far the values may be off for rounding on the way to them; asked only if they tell
+            little, contradict the claim or look bent when taken for differences of numbers of about one.
     """
-    scan = _Scan(function, scale, target, claim, noise)
-    if scan.is_doubted() and noise < scan.quantum < math.inf:
-        # Values in coarser grains than was said, such as what is left of a difference of large numbers.
-        scan = _Scan(function, scale, target, claim, scan.quantum)
-    return _told(scan.best, scan.gaps)
+    scan = _Scan(function, scale, target, claim, EPSILON)
+    found = _told(scan.best, scan.gaps)
+    vague = not scan.best.error <= max(target, 1e-7 * abs(scan.best.value), 1e-10)
+    if vague or scan.is_doubted() or found.bent:
+        # Values may be in coarser grains, such as what is left of a difference of large numbers.
+        quantum = scan.quantum if scan.is_doubted() and scan.quantum < math.inf else 0.0
+        scan = _Scan(function, scale, target, claim, max(quantum, noise()))
+        found = _told(scan.best, scan.gaps)
+    return found
 
 
 class _Scan:

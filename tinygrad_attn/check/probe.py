@@ -72,7 +72,7 @@ class Probe:
             moved.flat[entry] = held + distance
             return self._value(arrays)
 
-        take = partial(slope, along, target=target, claim=claim, noise=self.rounding.of_value)
+        take = partial(slope, along, target=target, claim=claim, noise=lambda: self.rounding.of_value)
         found = take(scale=max(1.0, abs(held)))
         if held and not (found.settled or found.error <= target or found.jump):
             # A domain that ends near by, such as the logarithm's.
@@ -88,7 +88,7 @@ class Probe:
             scale=scale,
             target=target,
             claim=claim,
-            noise=self.rounding.of_value,
+            noise=lambda: self.rounding.of_value,
         )
 
     def _value(self, arrays: Sequence[np.ndarray]) -> float:
