@@ -71,9 +71,9 @@ class Slope:
         return math.isfinite(self.value) and self.error <= 1e-3 * steepest
 
 
-def complex_slope(function: Callable[[complex], Any], step: float = STEP) -> float:
+def complex_slope(function: Callable[[complex], Any]) -> float:
     """The derivative at zero by the complex step, Im f(ih) / h (Squire and Trapp 1998)."""
-    return float(complex(function(step * 1j)).imag / step)
+    return float(complex(function(STEP * 1j)).imag / STEP)
 
 
 def slope(
