@@ -501,6 +501,11 @@ def real(x: Any) -> Any:
     return np.real(x.data if isinstance(x, ta.Tensor) else x)
 
 
+def length(factor: float) -> ta.Primitive:
+    """A norm whose rule gives `factor` times the right gradient."""
+    return ta.Primitive("length", lambda x: np.sqrt(np.sum(x * x)), lambda g, y, x: factor * g * x / y)
+
+
 @METHODS
 @pytest.mark.parametrize("scale", [1.0, 1e-5, 1e-9])
 def test_a_wrong_slope_near_a_kink_fails_however_near(method: Any, scale: float) -> None:
@@ -512,8 +517,7 @@ def test_a_wrong_slope_near_a_kink_fails_however_near(method: Any, scale: float)
     assert not report and report.rows[0].verdict == "mismatch"
     assert checked(ta.relu, x, method=method).rows[0].verdict == "ok"
     for factor in (0.0, 0.5):
-        length = ta.Primitive("length", lambda x: np.sqrt(np.sum(x * x)), lambda g, y, x: factor * g * x / y)  # noqa: B023 - used within the turn
-        assert not checked(length, x, method=method)
+        assert not checked(length(factor), x, method=method)
     assert checked(ta.norm, x, method=method).rows[0].verdict == "ok"
 
 

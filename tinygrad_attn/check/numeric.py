@@ -18,6 +18,7 @@ EPSILON = 2.0**-52
 _FIRST_STEP = 2.0**-7  # times the scale of the variable
 _HALVINGS = 40  # down to where the quotients of numbers of about one hold nothing but rounding
 _ORDERS = 4  # columns of the extrapolation table, each removing an even power of the step
+_LARGE_ENOUGH = 14  # halvings after which a jump, divided by the step, does not drown the slopes beside it
 _SEEN = 6  # halvings of the step over which a kink or a jump must show
 
 
@@ -214,18 +215,17 @@ def _told(best: _Estimate, gaps: Sequence[_Gap]) -> Slope:
     """The estimate, with what the gaps show."""
     if not gaps:
         return Slope(math.nan, math.inf, math.nan, math.nan)
-    last, before = gaps[best.place], gaps[max(best.place - 1, 0)]
     converges = best.error <= 1e-3 * abs(best.value)
     if not converges and (at := _persistent(gaps, _JUMP)) is not None:
         # From f(0) - f(-h) = h q(h) and the same with 2h, the slope between -2h and -h; and so above.
-        # With steps large enough that the jump, divided by them, does not drown it.
-        at = min(at, 14)
+        at = min(at, _LARGE_ENOUGH)
         last, before = gaps[at], gaps[at - 1]
         left, right = 2 * before.left - last.left, 2 * before.right - last.right
         return Slope(math.nan, math.inf, left, right, jump=True)
     if (at := _persistent(gaps, _KINK)) is not None:
         left, right, error = _sides(gaps[: at + 1])
         return Slope(best.value, error, left, right, kink=True)
+    last, before = gaps[best.place], gaps[max(best.place - 1, 0)]
     left, right = 2 * last.left - before.left, 2 * last.right - before.right
     return Slope(best.value, best.error, left, right)
 

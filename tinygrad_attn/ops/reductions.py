@@ -88,6 +88,12 @@ def _norm_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool)
     return _restored(g, x, axis) * x / where(np.equal(value_of(norm_of_x), 0), 1, norm_of_x)
 
 
+def below(x: Any, largest: Any, out: np.ndarray | None = None) -> Any:
+    """x - largest, which may overflow to minus infinity: its exponential is zero all the same."""
+    with np.errstate(over="ignore"):
+        return x - largest if out is None else np.subtract(x, largest, out=out)
+
+
 def _logsumexp(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     if x.dtype.kind in "iub":
         x = x.astype(np.float64)
@@ -102,9 +108,7 @@ def _logsumexp(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 def _logsumexp_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     """g · softmax(x), and zero where nothing but minus infinity was summed."""
     total = _restored(y, x, axis)
-    with np.errstate(over="ignore"):  # what is minus infinity then has an exponential of zero all the same
-        below = x - where(np.isneginf(np.real(value_of(total))), 0, total)
-    return _restored(g, x, axis) * exp(below)
+    return _restored(g, x, axis) * exp(below(x, where(np.isneginf(np.real(value_of(total))), 0, total)))
 
 
 _sum = Primitive(

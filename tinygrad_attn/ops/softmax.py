@@ -10,7 +10,7 @@ from tinygrad_attn.engine import Primitive, Tensor, fused
 from tinygrad_attn.engine.broadcast import reaches
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.ops.elementwise import exp, where
-from tinygrad_attn.ops.reductions import logsumexp, mean, normalized_axes, sum
+from tinygrad_attn.ops.reductions import below, logsumexp, mean, normalized_axes, sum
 from tinygrad_attn.ops.shapes import getitem, reshape
 
 
@@ -28,15 +28,9 @@ def _row_maximum(x: Any, axis: int, mask: Any = None) -> np.ndarray:
     return np.asarray(np.where(np.isfinite(largest), largest, 0), real.dtype)
 
 
-def _below(x: Any, largest: Any, out: np.ndarray | None = None) -> Any:
-    """x - largest, which may overflow to minus infinity: its exponential is zero all the same."""
-    with np.errstate(over="ignore"):
-        return x - largest if out is None else np.subtract(x, largest, out=out)
-
-
 def softmax_definition(x: Any, mask: Any = None, *, axis: int) -> Any:
     """softmax(x)_j = exp(x_j) / Σ_k exp(x_k) over the entries that take part; zeros where none does."""
-    shifted = _below(x, _row_maximum(x, axis, mask))
+    shifted = below(x, _row_maximum(x, axis, mask))
     if mask is None:
         e = exp(shifted)
         return e / sum(e, axis, keepdims=True)
@@ -47,14 +41,14 @@ def softmax_definition(x: Any, mask: Any = None, *, axis: int) -> Any:
 
 def _softmax_kernel(x: np.ndarray, mask: Any = None, *, axis: int) -> Any:
     if mask is None:
-        y = _below(x, np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf))
+        y = below(x, np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf))
         np.exp(y, out=y)
         y /= np.add.reduce(y, axis=axis, keepdims=True)
         return y
     y = np.where(mask, x, -np.inf)
     largest = np.maximum.reduce(y, axis=axis, keepdims=True, initial=-np.inf)
     largest[np.isneginf(largest)] = 0
-    y = _below(y, largest, y)
+    y = below(y, largest, y)
     np.exp(y, out=y)
     total = np.add.reduce(y, axis=axis, keepdims=True)
     total[total == 0] = 1
@@ -118,7 +112,7 @@ def as_mask(mask: Any) -> np.ndarray:
 
 log_softmax_over = Primitive(
     "log_softmax",
-    lambda x, *, axis: _below(x, logsumexp(x, axis, keepdims=True)),
+    lambda x, *, axis: below(x, logsumexp(x, axis, keepdims=True)),
     lambda g, y, x, *, axis: g - exp(y) * sum(g, axis, keepdims=True),
 )
 
@@ -141,7 +135,7 @@ def _cross_entropy_kernel(logits: np.ndarray, targets: np.ndarray, counted: np.n
         rows = np.flatnonzero(counted)
         logits, targets = logits[rows], targets[rows]
     p = np.array(logits.T, order="C")  # (V, n): a reduction over the first axis goes along whole rows
-    p = _below(p, np.maximum.reduce(p, axis=0), p)
+    p = below(p, np.maximum.reduce(p, axis=0), p)
     each = targets, np.arange(count)
     picked = p[each]
     np.exp(p, p)

@@ -116,8 +116,8 @@ class Saving:
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    class Picture(Saving, Figure):  # noqa: D101
-        pass
+    class Picture(Saving, Figure):
+        """What `_picture_class` makes, for those who name its type."""
 
 
 @cache
