@@ -201,7 +201,8 @@ def rows_of(states: np.ndarray) -> np.ndarray:
 def input_weight(step: type[Step], w: np.ndarray, b_ih: np.ndarray, b_hh: np.ndarray) -> np.ndarray:
     """What a one and then the inputs meet, to give their negated share of the gates: in a first column the
     biases that simply add, then W_ih."""
-    whole, minus = np.empty((len(w), w.shape[1] + 1), w.dtype), constant(-1, w.dtype)
+    # Column by column in memory: with the inputs turned, too, the product takes less than with either alone.
+    whole, minus = np.empty((w.shape[1] + 1, len(w)), w.dtype).T, constant(-1, w.dtype)
     np.multiply(w, minus, whole[:, 1:])
     np.multiply(b_ih, minus, whole[:, 0])
     simple = len(w) - step.inner * len(w) // step.gates

@@ -159,7 +159,6 @@ def _start(
     np.matmul(w_e, space.words.swapaxes(1, 2), space.buffers.shares)
     np.copyto(space.w_hh, w_hh)
     np.copyto(space.w_c, w_ih[:, inner:])
-    np.copyto(space.w_a, w_a)
     np.copyto(space.v_a, v_a)
     np.add(w_a.T, w_a.T, space.w_q)
     space.buffers.start(initial.T)
@@ -201,7 +200,8 @@ def _vjp(
     np.copyto(space.upstream, g[:, :, :size].transpose(1, 2, 0))
     to_context[...] = g[:, :, size : size + width].swapaxes(0, 1)
     space.squared[...] = 0
-    np.negative(v_a, space.minus_v)
+    minus_v = -v_a
+    np.multiply(w_a, minus_v[:, None], space.w_v)
     grads.start()
     back = space.back()
     for i in reversed(range(count)):
@@ -210,6 +210,7 @@ def _vjp(
         run(at.leave)
         np.matmul(annotations, at.context, at.weights)
         run(at.ask)
+    to_query *= minus_v
     to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], space.squared)
     to_keys *= v_a
     to_annotations = np.matmul(alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))

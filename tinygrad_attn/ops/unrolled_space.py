@@ -62,10 +62,9 @@ class Space:
         self.rows = np.empty((count + 1, batch, size), dtype)  # the states
         self.w_hh = np.empty((step.gates * size, size), dtype)
         self.w_c = np.empty((step.gates * size, width), dtype)
-        self.w_a = np.empty((a, size), dtype)
+        self.w_v = np.empty((a, size), dtype)  # -W_a, each row times its entry of v
         self.w_q = np.empty((size, a), dtype)  # 2 W_aᵀ
         self.v_a = np.empty(a, dtype)
-        self.minus_v = np.empty(a, dtype)
         self.entering = np.empty((step.gates * size, batch), dtype)
         self.leaving = np.empty((batch, width), dtype)
         self.query = np.empty((batch, a), dtype)  # 2 W_a s, or its exponential
@@ -147,12 +146,12 @@ class Space:
                 call(np.subtract, e, self.shared, e),
                 # The query enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), where Σ_j ē_j = 0, as
                 # a softmax does not change when all scores do. The gradient of a key is one term of that sum.
+                # Here it lacks -v, which goes with W_a.
                 call(np.multiply, tanh, tanh, self.term),
                 call(np.multiply, self.term, e[:, :, None], self.term),
                 call(np.add, self.squared, self.term, self.squared),
                 call(np.dot, self.ones, by_position, query.reshape(-1)),
-                call(np.multiply, query, self.minus_v, query),
-                call(np.dot, self.w_a.T, query.T, self.asking),
+                call(np.dot, self.w_v.T, query.T, self.asking),
                 call(np.add, carried, self.asking, carried),
             ],
             context=context[:, :, None],
