@@ -180,7 +180,8 @@ def _named(rounds: Any, key: str, name: str, figure: str) -> list[dict[str, floa
 
 
 def _ratios(title: str, rows: list[tuple[str, list[dict[str, float]]]], unit: str) -> str:
-    """A table: medians over the rounds of the times, and of our time over theirs within a round."""
+    """A table: medians over the rounds of the times, and of our time over theirs within a round, with its
+    range."""
     peers = [name for name in PEERS if any(name in one for _, rounds in rows for one in rounds)]
     heads = [cell for name in peers for cell in (f"{PEERS[name]}, {unit}", f"ours / {PEERS[name]}")]
     lines = [f"| {title} | ours, {unit} | {' | '.join(heads)} |", f"|---|{'--:|' * (len(heads) + 1)}"]
@@ -191,9 +192,14 @@ def _ratios(title: str, rows: list[tuple[str, list[dict[str, float]]]], unit: st
                 cells += ["", ""]
                 continue
             cells.append(f"{statistics.median(one[name] for one in rounds):.2f}")
-            cells.append(f"{statistics.median(one['tinygrad_attn'] / one[name] for one in rounds):.2f}")
+            cells.append(with_range([one["tinygrad_attn"] / one[name] for one in rounds]))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def with_range(ratios: list[float]) -> str:
+    """The median, and from what to what."""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def ideas_table() -> str:
