@@ -61,6 +61,26 @@ def test_large_numbers(dtype: Any, tolerance: float, sizes: dict[str, float]) ->
         )
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [("query",), ("keys",), ("v",), ("query", "v"), ("keys", "query")],
+    ids="+".join,
+)
+@pytest.mark.parametrize(
+    ("dtype", "huge", "tolerance"),
+    [(np.float64, 1e200, 1e-12), (np.float32, 1e25, 1e-4), (np.float16, 3e3, 0.05)],
+    ids=str,
+)
+def test_tangents_of_one_pass_nothing(
+    dtype: Any, huge: float, tolerance: float, sizes: tuple[str, ...]
+) -> None:
+    """Where W_a s + U_a h is huge its tanh is flat: no rounding error is left to be multiplied by W_a."""
+    arrays = inputs(dtype, **dict.fromkeys(sizes, huge))
+    for found, exact in zip(run(arrays, explicit=False), run(arrays, explicit=True), strict=True):
+        scale = max(1.0, float(np.abs(exact).max()))
+        np.testing.assert_allclose(found / scale, exact / scale, atol=tolerance)
+
+
 @pytest.mark.parametrize("v", [0.1, 1.0, 5.0])
 def test_half_precision(v: float) -> None:
     arrays = inputs(np.float16, v=v)

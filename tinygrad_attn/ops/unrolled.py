@@ -116,6 +116,7 @@ def _kernel(
     # A state is a mixture of tangents and of s_0, which bounds W_a s for all steps.
     queries = np.add.reduce(np.abs(w_a), axis=1).max(initial=0) * max(1, np.abs(initial).max(initial=0))
     bounded = queries <= reach(w_a.dtype)  # not if there is NaN
+    space.far = not (near and bounded)
     # |e| <= Σ |v_a|: where that is small, exp(e) is a float without the largest e subtracted first.
     small = np.add.reduce(np.abs(v_a)) <= 2 * reach(v_a.dtype)
     with np.errstate(over="ignore"):
@@ -200,8 +201,11 @@ def _vjp(
     np.copyto(space.upstream, g[:, :, :size].transpose(1, 2, 0))
     to_context[...] = g[:, :, size : size + width].swapaxes(0, 1)
     space.squared[...] = 0
-    minus_v = -v_a
-    np.multiply(w_a, minus_v[:, None], space.w_v)
+    np.negative(v_a, space.minus_v)
+    if space.far:
+        np.copyto(space.w_v, w_a)
+    else:
+        np.multiply(w_a, space.minus_v[:, None], space.w_v)
     grads.start()
     back = space.back()
     for i in reversed(range(count)):
@@ -210,9 +214,12 @@ def _vjp(
         run(at.leave)
         np.matmul(annotations, at.context, at.weights)
         run(at.ask)
-    to_query *= minus_v
-    to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], space.squared)
-    to_keys *= v_a
+    if space.far:
+        to_keys = space.squared * space.minus_v
+    else:
+        to_query *= space.minus_v
+        to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], space.squared)
+        to_keys *= v_a
     to_annotations = np.matmul(alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))
     to_words = np.matmul(grads.all[0].to_input.T, w_ih[:, :inner]).reshape(count, batch, inner)
     states = space.rows[:-1].reshape(count * batch, size)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tinygrad_attn.ops.buffers import Buffers, Gradients, inputs_with_ones
 from tinygrad_attn.ops.calls import BYTES, Calls, call
-from tinygrad_attn.ops.curves import CACHED, tanh_of_sum
+from tinygrad_attn.ops.curves import CACHED, constant, tanh_of_sum
 from tinygrad_attn.ops.spaces import bytes_of
 from tinygrad_attn.ops.steps import Step
 
@@ -62,9 +62,10 @@ class Space:
         self.rows = np.empty((count + 1, batch, size), dtype)  # the states
         self.w_hh = np.empty((step.gates * size, size), dtype)
         self.w_c = np.empty((step.gates * size, width), dtype)
-        self.w_v = np.empty((a, size), dtype)  # -W_a, each row times its entry of v
+        self.w_v = np.empty((a, size), dtype)  # -W_a, each row times its entry of v; W_a where `far`
         self.w_q = np.empty((size, a), dtype)  # 2 W_aᵀ
         self.v_a = np.empty(a, dtype)
+        self.minus_v = np.empty(a, dtype)
         self.entering = np.empty((step.gates * size, batch), dtype)
         self.leaving = np.empty((batch, width), dtype)
         self.query = np.empty((batch, a), dtype)  # 2 W_a s, or its exponential
@@ -72,7 +73,7 @@ class Space:
         self.positions = np.empty((length, batch, a), dtype)  # exp(2 U_a h)
         self.hidden = np.empty((count, length, batch, a), dtype)  # tanh(W_a s + U_a h)
         self.term = np.empty((length, batch, a), dtype)
-        self.squared = np.empty((length, batch, a), dtype)  # Σ_i ē_i tanh², for the gradient of the keys
+        self.squared = np.empty((length, batch, a), dtype)  # for the keys: Σ_i ē_i tanh², less Σ_i ē_i if far
         self.alpha = np.empty((count, length, batch), dtype)
         self.total = np.empty(batch, dtype)
         self.ones = np.ones(
@@ -91,13 +92,15 @@ class Space:
         calls = count * ATTENDING * BYTES
         self.nbytes = bytes_of(*arrays) + calls + self.buffers.nbytes + self.gradients.nbytes
         self.ahead = [self._ahead(i) for i in range(count)]
-        self._steps_back: list[_Back] | None = None
+        self._steps_back: dict[bool, list[_Back]] = {}
+        self.far = False
+        """Whether W_a or U_a h of this use are so large that errors of rounding may not meet them."""
 
     def back(self) -> list[_Back]:
         """The steps of the loop backward; not made before a gradient is asked for."""
-        if self._steps_back is None:
-            self._steps_back = [self._back(i) for i in range(len(self.ahead))]
-        return self._steps_back
+        if self.far not in self._steps_back:
+            self._steps_back[self.far] = [self._back(i) for i in range(len(self.ahead))]
+        return self._steps_back[self.far]
 
     def _ahead(self, i: int) -> _Ahead:
         state, share = self.buffers.states[0][i].T, self.buffers.shares[i]
@@ -133,7 +136,7 @@ class Space:
     def _back(self, i: int) -> _Back:
         context, carried = self.to_context[i], self.gradients.carried[0]
         tanh, weight, e, query = self.hidden[i], self.alpha[i], self.to_scores[i], self.to_query[i]
-        by_position = self.term.reshape(len(e), -1)
+        by_position, one = self.term.reshape(len(e), -1), constant(1, self.term.dtype)
         return _Back(
             leave=[
                 call(np.dot, self.gradients.gates.to_input.T, self.w_c, self.leaving),
@@ -146,11 +149,14 @@ class Space:
                 call(np.subtract, e, self.shared, e),
                 # The query enters every score: its gradient is v Σ_j ē_j (1 - tanh²_j), where Σ_j ē_j = 0, as
                 # a softmax does not change when all scores do. The gradient of a key is one term of that sum.
-                # Here it lacks -v, which goes with W_a.
+                # Here it lacks -v, which goes with W_a. Far from zero Σ_j ē_j, which rounding leaves, would
+                # count: each term is exact there, and no product of v and W_a is taken, as it may overflow.
                 call(np.multiply, tanh, tanh, self.term),
+                *([call(np.subtract, self.term, one, self.term)] if self.far else []),
                 call(np.multiply, self.term, e[:, :, None], self.term),
                 call(np.add, self.squared, self.term, self.squared),
                 call(np.dot, self.ones, by_position, query.reshape(-1)),
+                *([call(np.multiply, query, self.minus_v, query)] if self.far else []),
                 call(np.dot, self.w_v.T, query.T, self.asking),
                 call(np.add, carried, self.asking, carried),
             ],
