@@ -23,6 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from measuring import need
+
 FIGURES = {"step": "median_ms", "decode": "median_ms", "ops": "median_us", "memory": "process_peak_mb"}
 
 
@@ -35,7 +37,7 @@ def rows_of(command: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 
 
-def machine() -> str:
+def machine(peers: list[str]) -> str:
     """What the figures were taken on."""
     name = next(
         (
@@ -45,7 +47,8 @@ def machine() -> str:
         ),
         platform.processor(),
     )
-    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "torch", "jax"))
+    libraries = dict.fromkeys(["numpy", *(peer.removesuffix("-compile") for peer in peers)])
+    versions = ", ".join(f"{name} {version(name)}" for name in libraries)
     return f"{os.cpu_count()} cores ({name}), Python {platform.python_version()}, {versions}"
 
 
@@ -60,6 +63,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", default=["torch"])
     parser.add_argument("--json", metavar="FILE", help="also keep every figure of every round")
     arguments = parser.parse_args()
+    need(arguments.peers)
     options = ["--size", arguments.size]
     if arguments.what != "memory":
         options += ["--seconds", str(arguments.seconds)]
@@ -87,7 +91,7 @@ def main() -> None:
                 spread = f"{statistics.median(ratios):5.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
                 print(f"  {name:14} {median:9.3f} {unit}   ours / theirs {spread}")
     if arguments.json:
-        kept = {"command": sys.argv[1:], "machine": machine(), "rounds": rounds}
+        kept = {"command": sys.argv[1:], "machine": machine(arguments.peers), "rounds": rounds}
         Path(arguments.json).write_text(json.dumps(kept, indent=1) + "\n")
 
 

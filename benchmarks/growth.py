@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from measuring import need
 
 from tinygrad_attn.bench import SIZES, Size
 from tinygrad_attn.bench.step import training_step
@@ -137,6 +138,7 @@ def main() -> None:
         print(timing.median_ms)
         return
     if arguments.measure:
+        need(["torch", "jax"])
         measure(arguments.seconds)
     draw()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -19,6 +20,14 @@ def rounds_asked(description: str | None) -> int:
     if any(name in os.environ for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")):
         raise SystemExit("unset OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE: they hold BLAS back")
     return rounds
+
+
+def need(peers: Iterable[str]) -> None:
+    """The end, in one line, where one of those that we compare with is missing."""
+    modules = dict.fromkeys(peer.removesuffix("-compile") for peer in peers)
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise SystemExit(f"not installed: {', '.join(missing)}; python -m pip install '.[peers]'")
 
 
 def seconds(what: Callable[[], Any], least: float = 0.1) -> float:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from measuring import need
 
 from tinygrad_attn.bench import SIZES, Size
 from tinygrad_attn.bench.decode import BEAM, SEQUENCES
@@ -418,7 +419,9 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="S")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    for row in measure(parser.parse_args()):
+    arguments = parser.parse_args()
+    need([arguments.contender])
+    for row in measure(arguments):
         print(json.dumps(row))
 
 

@@ -1,6 +1,6 @@
 """Take the README's picture of a run's page: python docs/screenshot.py runs/demo-reverse/report.html OUT.png
 
-Needs Playwright's Python package and Chromium (`pip install tinygrad-attn[browser]`, `apt install chromium`).
+Needs Playwright's Python package and Chromium (`python -m pip install '.[browser]'`, `apt install chromium`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+try:
+    from playwright.sync_api import sync_playwright
+except ModuleNotFoundError:
+    sys.exit("playwright is not installed; python -m pip install '.[browser]'")
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 

@@ -2,9 +2,9 @@
 
     python examples/pytorch_twin.py RUN [TEXT ...]
 
-Needs PyTorch. The twin is Bahdanau's model (additive attention, query previous, linear output) with any of
-the three cells, in PyTorch's own modules. Its part names are ours, so `load_state_dict` takes
-`model.safetensors` as it is.
+Needs PyTorch (`python -m pip install '.[oracle]'`). The twin is Bahdanau's model (additive attention, query
+previous, linear output) with any of the three cells, in PyTorch's own modules. Its part names are ours, so
+`load_state_dict` takes `model.safetensors` as it is.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors.torch import load_file
-from torch import Tensor, nn
+
+try:
+    import torch
+    from safetensors.torch import load_file
+    from torch import Tensor, nn
+except ModuleNotFoundError:
+    sys.exit("torch is not installed; python -m pip install '.[oracle]'")
 
 from tinygrad_attn import BOS, EOS, PAD, no_grad
 from tinygrad_attn.errors import UserError

