@@ -291,6 +291,46 @@ def test_cells_of_ones_own_in_a_model(place: str) -> None:
     assert model.greedy(batch.source, max_length=4).tokens.shape[0] == 2
 
 
+class Remembering(Own):
+    """The same with a running mean of its states beside, and a first mean that is learnt."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        self.first = ta.Tensor(np.linspace(-1, 1, hidden_size), requires_grad=True)
+
+    def zero_state(self, batch: int) -> Any:
+        return super().zero_state(batch), ta.broadcast_to(self.first, (batch, self.hidden_size))
+
+    def forward(self, x: Any, state: Any = None) -> Any:
+        h, mean = self.zero_state(len(x)) if state is None else state
+        mean = 0.75 * mean + 0.25 * h
+        return super().forward(x, mean), mean
+
+
+@pytest.mark.parametrize("query", ["previous", "current"])
+def test_cells_with_a_state_of_several_parts(query: str) -> None:
+    model = ta.nn.Seq2Seq(9, 9, 3, 4, query=query, rng=np.random.default_rng(0), dtype=np.float64)
+    model.encoder.backward_cell, model.decoder.cell = (
+        Remembering(cell.input_size, 4) for cell in (model.encoder.backward_cell, model.decoder.cell)
+    )
+    batch = ta.data.make_batch([([4, 5, 6], [7]), ([4], [8, 5])])
+    assert ta.gradcheck(lambda model: model.loss(batch), [model], entries=3)
+    model.loss(batch).backward()
+    assert model.decoder.cell.first.grad.any()
+    encoding = model.encode(batch.source)
+    assert (
+        model.decoder.initial_state(encoding).cell[1].data[1].tolist()
+        == model.decoder.cell.first.data.tolist()
+    )
+    found = model.beam_search(batch.source, max_length=4, beam_size=3)
+    whole = np.insert(found.tokens, 0, 1, axis=1)
+    logits = model(batch.source, None, whole[:, :-1]).logits.data.copy()
+    logits[..., :2] = -np.inf
+    scores = np.take_along_axis(ta.log_softmax(logits, axis=-1), found.tokens[..., None], -1)[..., 0]
+    totals = np.where(found.tokens > 0, scores, 0).sum(axis=1)
+    np.testing.assert_allclose(totals, found.log_probabilities, rtol=1e-12)
+
+
 def test_an_encoder_needs_cells() -> None:
     model = _with(None, None)
     model.encoder.backward_cell = Bare(Own(3, 4))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tinygrad_attn as ta
-from tests.nn.support import MODELS
+from tests.nn.support import MODELS, make_batch
 from tests.nn.test_search import LENGTHS, make, sentences
-from tinygrad_attn.nn import AdditiveAttention, AttentionDecoder, Linear, Seq2Seq, search
+from tinygrad_attn.nn import AdditiveAttention, AttentionDecoder, Linear, Module, Seq2Seq, search
 from tinygrad_attn.nn.search import Decoded
 from tinygrad_attn.nn.stepping import ModuleSteps, PlainSteps, stepping
 
@@ -116,6 +117,26 @@ def with_an_embedding_of_its_own() -> Seq2Seq:
     return model
 
 
+class Wrapped(Module):
+    """Computes what its part does, and has none of the part's attributes."""
+
+    def __init__(self, part: Module) -> None:
+        self.part = part
+
+    def forward(self, x: Any) -> Any:
+        return self.part(x)
+
+
+WRAPPABLE = ("decoder.output", "decoder.initial", "target_embedding", "source_embedding")
+
+
+def with_wrapped(place: str) -> Seq2Seq:
+    model = make()
+    holder, name = (model.decoder, place[8:]) if place.startswith("decoder.") else (model, place)
+    setattr(holder, name, Wrapped(getattr(holder, name)))
+    return model
+
+
 def with_mixed_precision() -> Seq2Seq:
     model = make()
     model.decoder.output = Linear(model.decoder.output.weight.shape[1], 8)
@@ -144,11 +165,21 @@ def with_a_first_state_that_does_not_fit() -> Seq2Seq:
         with_an_embedding_of_its_own,
         with_mixed_precision,
         with_too_few_embeddings,
+        *(partial(with_wrapped, place) for place in WRAPPABLE[:3]),
     ],
 )
 def test_what_is_not_known_takes_its_own_steps(changed: Callable[[], Seq2Seq]) -> None:
     assert kind_of_steps(make()) is PlainSteps
     assert kind_of_steps(changed()) is ModuleSteps
+
+
+@pytest.mark.parametrize("place", WRAPPABLE)
+def test_layers_of_ones_own(place: str) -> None:
+    model, plain, batch = with_wrapped(place), make(), make_batch([4, 1, 3], [2, 5, 1])
+    assert model.loss(batch).item() == pytest.approx(plain.loss(batch).item(), rel=1e-12)
+    found, expected = (m.beam_search(sentences(), LENGTHS, 5, 3) for m in (model, plain))
+    assert np.array_equal(found.tokens, expected.tokens)
+    np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, rtol=1e-10)
 
 
 def test_parts_that_do_not_fit_are_named() -> None:

@@ -16,16 +16,17 @@ from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.module import Module
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 
-State = Any  # a Tensor (B, H), or for an LSTM the pair (h, c)
+State = Any  # a Tensor h (B, H), or a tuple that begins with it, for an LSTM (h, c)
 
 
 class Cell(Module):
     """What the cells share: a base for one's own, too.
 
     A subclass has the number of `gates`, and so the weights, and `forward(x, state)`, which takes x (B,
-    input) and the state, None for zeros, to the new state (B, hidden). In place of the weights it may have
-    others, with an `__init__`, `input_size`, `hidden_size` and `zero_state(batch)` of its own. Encoders and
-    decoders take such a cell as their attribute and run it step by step.
+    input) and the state, None for zeros, to the new state h (B, hidden), or a tuple that begins with it. In
+    place of the weights it may have others, with an `__init__`, `input_size`, `hidden_size` and
+    `zero_state(batch)` of its own. Encoders and decoders take such a cell as their attribute and run it step
+    by step.
     """
 
     gates: ClassVar[int]

@@ -14,7 +14,7 @@ from tinygrad_attn.engine import Tensor, scope
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.attention import AdditiveAttention, Attended, Attention
-from tinygrad_attn.nn.cells import FUSED_CELLS, LSTMCell, State, make_cell
+from tinygrad_attn.nn.cells import FUSED_CELLS, Cell, State, make_cell
 from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.encoder import Encoding
 from tinygrad_attn.nn.layers import Dropout, Linear
@@ -39,7 +39,7 @@ class Memory(NamedTuple):
 class DecoderState(NamedTuple):
     """What is carried from step to step."""
 
-    cell: State  # s (B, H), or for an LSTM the pair (s, memory)
+    cell: State  # s (B, H), or a tuple that begins with it, for an LSTM (s, memory)
     attentional: Tensor | None = None  # h̃ (B, H), where it is fed to the next step
 
     @property
@@ -82,8 +82,8 @@ class AttentionDecoder(Module):
     c_i = attention(s_i), h̃_i = tanh(W_c [c_i; s_i]), logits from h̃_i; `input_feeding` puts h̃_{i-1} beside
     E y_{i-1}.
 
-    s_0 = tanh(W_s ←h_1 + b), from the encoder's backward state at the first position; an LSTM's memory starts
-    at zero.
+    s_0 = tanh(W_s ←h_1 + b), from the encoder's backward state at the first position; what the cell's state
+    has besides, such as an LSTM's memory, starts as in its `zero_state`.
 
     Args:
         embedding_size: width of an embedded target word.
@@ -168,9 +168,8 @@ class AttentionDecoder(Module):
     def initial_state(self, encoding: Encoding) -> DecoderState:
         """s_0 = tanh(W_s ←h_1 + b)."""
         s = expose(tanh(self.initial(encoding.backward_state)), "s")
-        cell: State = s
-        if isinstance(self.cell, LSTMCell):
-            cell = (s, Tensor(np.zeros(s.shape, s.dtype)))
+        zeros = self.cell.zero_state(len(s)) if isinstance(self.cell, Cell) else s
+        cell: State = (s, *zeros[1:]) if isinstance(zeros, tuple) else s
         return DecoderState(cell, Tensor(np.zeros(s.shape, s.dtype)) if self.input_feeding else None)
 
     @scoped
@@ -279,7 +278,7 @@ class AttentionDecoder(Module):
 
     def _checked(self, embedded: Any, batch: int, ndim: int) -> Any:
         """The embedded words as numbers. Raises ValueError if they do not fit the decoder and the memory."""
-        embedded = numbers(embedded, self.initial.weight)
+        embedded = numbers(embedded, getattr(self.initial, "weight", None))
         shape = "(batch, features)" if ndim == 2 else "(batch, steps, features) with at least one step"
         if embedded.ndim != ndim or not all(embedded.shape[1:]):
             raise ValueError(f"{self._title()}: embedded words have shape {embedded.shape}, expected {shape}")

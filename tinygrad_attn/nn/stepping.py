@@ -64,11 +64,11 @@ def stepping(model: Seq2Seq) -> Callable[[Memory, DecoderState], Steps]:
         and decoder.query == "previous"
         and decoder.deep is None
         and isinstance(decoder.cell, Cell)
-        and _fits(decoder, embedding)
         and not thread.mode.explicit
         and thread.mode.watcher is None
         and suits_kernel([parameter.data for parameter in parameters])
         and all(describe(part, parameters) is not None for part in parts)
+        and _fits(decoder, embedding)
     )
     if known:
         return lambda memory, state: PlainSteps(decoder, embedding.weight.data, memory, state)
