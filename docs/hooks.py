@@ -118,8 +118,11 @@ def combinations_table() -> str:
         cells = [*name.split()]
         for task in ("copy", "reverse"):
             run = runs.get(task)
-            steps = "" if run is None else str(run["steps_to_goal"] or f"over {run['budget']}")
-            cells += ["" if run is None else f"{run['exact_match']:.1%}", steps]
+            if run is None:
+                cells += ["", ""]
+                continue
+            goal = run["steps_to_goal"]
+            cells += [f"{run['exact_match']:.1%}", f"{goal:,}" if goal else f"over {run['budget']:,}"]
         for key in ("alignment_weight", "alignment_accuracy"):
             cells.append(
                 "\u00a0/\u00a0".join(f"{runs[task][key]:.0%}" for task in ("copy", "reverse") if task in runs)

@@ -93,15 +93,14 @@ def summary(found):
         mean = np.mean(rows, axis=0)
         below = next((n for n, share in zip(found["lengths"], mean, strict=True) if share < 0.5), None)
         where = f"under one half from length {below} on" if below else "at least one half at every length"
-        lines.append(
-            f"{kind} ({found['parameters'][kind]:,} parameters, {len(rows)} seeds): {where}; "
-            + ", ".join(
-                f"{mean[i]:.0%} at length {n} ({np.min(rows, axis=0)[i]:.0%} to "
-                f"{np.max(rows, axis=0)[i]:.0%})"
-                for i, n in enumerate(found["lengths"])
-                if n in (5, 10, 20, 40)
-            )
-        )
+        shares = [
+            f"{mean[i]:.0%} at length {n} ({np.min(rows, axis=0)[i]:.0%} to {np.max(rows, axis=0)[i]:.0%})"
+            for i, n in enumerate(found["lengths"])
+            if n in (10, 20, 40)
+        ]
+        seeds = f"{len(rows)} seed{'s' * (len(rows) != 1)}"
+        parameters = f"{found['parameters'][kind]:,} parameters"
+        lines.append(f"{kind} ({parameters}, {seeds}): {where}; {', '.join(shares)}")
     return "\n".join(lines)
 
 
@@ -117,8 +116,8 @@ if __name__ == "__main__":
     options = parser.parse_args()
     found = measure(options.steps, options.seeds, options.sequences)
     print(summary(found))
-    if options.figure:
-        figure(found).save(options.figure)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             file.write(json.dumps(found, indent=1) + "\n")
+    if options.figure:
+        figure(found).save(options.figure)

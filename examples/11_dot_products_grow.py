@@ -71,8 +71,8 @@ def summary(found):
             f"{score}: from d = {WIDTHS[0]} to {WIDTHS[-1]:,} the variance of the scores goes from "
             f"{first['variance']:.1f} to {last['variance']:,.1f}, the entropy of {KEYS} weights from "
             f"{first['entropy']:.2f} to {last['entropy']:.2f} nats (at most {np.log(KEYS):.2f}), and the "
-            f"share of a "
-            f"gradient that passes the softmax from {first['gradient']:.3f} to {last['gradient']:.3f}"
+            f"share of a gradient that passes the softmax from {first['gradient']:.3f} to "
+            f"{last['gradient']:.3f}"
         )
     return "\n".join(lines)
 

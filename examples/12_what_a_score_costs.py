@@ -103,13 +103,11 @@ def summary(found):
     for key, over, what in (("by_steps", "steps", "T"), ("by_width", "widths", "width")):
         additive, dot = (found[key][score][-1][PASSES[1]] for score in ("additive", "dot"))
         lines.append(
-            f"at {what} = {found[over][-1]}, forward and backward: additive {additive['seconds'] * 1e3:.1f} "
-            f"ms and "
-            f"{additive['bytes'] / 1e6:.1f} MB, dot {dot['seconds'] * 1e3:.1f} ms and "
-            f"{dot['bytes'] / 1e6:.1f} MB: "
+            f"at {what} = {found[over][-1]}, forward and backward: "
+            f"additive {additive['seconds'] * 1e3:.1f} ms and {additive['bytes'] / 1e6:.1f} MB, "
+            f"dot {dot['seconds'] * 1e3:.1f} ms and {dot['bytes'] / 1e6:.1f} MB: "
             f"{additive['seconds'] / dot['seconds']:.0f} times the time, "
-            f"{additive['bytes'] / dot['bytes']:.0f} times "
-            "the memory"
+            f"{additive['bytes'] / dot['bytes']:.0f} times the memory"
         )
     return "\n".join(lines)
 
@@ -124,8 +122,8 @@ if __name__ == "__main__":
     options = parser.parse_args()
     found = measure(options.repeats)
     print(summary(found))
-    if options.figure:
-        figure(found).save(options.figure)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             file.write(json.dumps(found, indent=1) + "\n")
+    if options.figure:
+        figure(found).save(options.figure)

@@ -110,9 +110,8 @@ def summary(found):
             "  soft " + ", ".join(f"{q:.4f}" for q in found["soft quotients"]),
             "  hard " + ", ".join(f"{q:,.1f}" for q in found["hard quotients"]),
             f"{DESCENT} steps of gradient descent towards c = {WANTED:g}: "
-            f"soft from {found['soft descent'][0]:.4f} to {found['soft descent'][-1]:.4f} away, hard from "
-            f"{found['hard descent'][0]:.4f} to "
-            f"{found['hard descent'][-1]:.4f}",
+            f"soft from {found['soft descent'][0]:.4f} to {found['soft descent'][-1]:.4f} away, "
+            f"hard from {found['hard descent'][0]:.4f} to {found['hard descent'][-1]:.4f}",
         ]
     )
 

@@ -118,17 +118,14 @@ def summary(found):
     return "\n".join(
         [
             f"running example: weights {running['alpha'].round(4)} and {running['other'].round(4)} both give "
-            f"c = {first:.4f} (difference {abs(first - second):.0e}); the largest weight lies "
-            f"on word {running['alpha'].argmax() + 1} with the one and on word "
-            f"{running['other'].argmax() + 1} with the other",
+            f"c = {first:.4f} (difference {abs(first - second):.0e}); the largest weight lies on word "
+            f"{running['alpha'].argmax() + 1} with the one and on word {running['other'].argmax() + 1} "
+            "with the other",
             f"trained model, {len(model['alpha'])} words, {model['freedom']} directions in which weights can "
-            f"move: "
-            f"over the steps {np.mean(model['shares']):.0%} of the weight can lie elsewhere, from "
+            f"move: over the steps {np.mean(model['shares']):.0%} of the weight can lie elsewhere, from "
             f"{min(model['shares']):.0%} to {max(model['shares']):.0%}; where it is most, the largest weight "
-            f"lies on "
-            f"word {model['alpha'].argmax() + 1} or on word {model['other'].argmax() + 1}, and the logits "
-            f"differ by "
-            f"{np.abs(a - b).max():.0e}, while the largest is {np.abs(a).max():.1f}",
+            f"lies on word {model['alpha'].argmax() + 1} or on word {model['other'].argmax() + 1}, and the "
+            f"logits differ by {np.abs(a - b).max():.0e}, while the largest is {np.abs(a).max():.1f}",
         ]
     )
 
