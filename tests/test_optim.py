@@ -211,6 +211,25 @@ def test_parameters_of_both_precisions(rule: str) -> None:
 
 
 @every
+def test_complex_parameters_move_as_pairs_of_real_ones(rule: str) -> None:
+    rng = RNG(0)
+    z = ta.Tensor(rng.standard_normal((2, 3)) + 1j * rng.standard_normal((2, 3)), requires_grad=True)
+    parts = [ta.Tensor(part.copy(), requires_grad=True) for part in (z.data.real, z.data.imag)]
+    both, apart = RULES[rule]([z], weight_decay=0.1), RULES[rule](parts, weight_decay=0.1)
+    for _ in range(5):
+        for part in parts:
+            part.grad = rng.standard_normal((2, 3))
+        z.grad = parts[0].grad + 1j * parts[1].grad
+        both.step()
+        apart.step()
+    np.testing.assert_allclose(z.data, parts[0].data + 1j * parts[1].data, rtol=1e-13)
+    state = both.state_dict()
+    both.load_state_dict(state)
+    for name, value in both.state_dict().items():
+        np.testing.assert_array_equal(value, state[name])
+
+
+@every
 def test_gradients_of_another_precision(rule: str) -> None:
     """As a float64 input leaves behind in a float32 model."""
     a, b = tensors((4,), dtype=np.float32), tensors((4,), dtype=np.float32)
@@ -374,6 +393,7 @@ def test_what_the_state_holds() -> None:
         ({"mean/w": np.zeros(2, complex)}, ValueError, "Adam: mean/w has dtype complex128, expected float64"),
         ({"steps/w": 1.5}, ValueError, "Adam: steps/w has dtype float64, expected int64"),
         ({"lr": -1.0}, ValueError, "lr is -1.0, expected a number of at least 0"),
+        ({"steps/w": -1}, ValueError, "Adam: steps/w is -1, expected a number of at least 0"),
     ],
 )
 def test_a_state_is_loaded_as_a_whole_or_not_at_all(
@@ -525,6 +545,15 @@ def test_clipping_gradients_that_somebody_put_there() -> None:
     assert type(a.grad) is np.ndarray
 
 
+@pytest.mark.parametrize("size", [1e-7, 2e-4, 3e-4, 0.02, 1.0, 300.0, 60000.0])
+@pytest.mark.parametrize("count", [1, 1000])
+def test_the_norm_of_half_precision(size: float, count: int) -> None:
+    p = ta.Tensor(np.zeros(count, np.float16), requires_grad=True)
+    p.grad = np.full(count, size, np.float16)
+    expected = float(np.float16(size)) * math.sqrt(count)
+    assert clip_grad_norm([p], math.inf) == pytest.approx(expected, rel=1e-5)
+
+
 def test_clipping_both_precisions() -> None:
     a, b = tensors((1,), dtype=np.float32)[0], tensors((1,))[0]
     a.grad, b.grad = np.array([3.0], np.float32), np.array([4.0])
@@ -572,7 +601,14 @@ def test_clipping_both_precisions() -> None:
             ValueError,
             "betas is 1.0, expected a number of at least 0 and below 1",
         ),
+        (lambda p: Adam([p], betas=0.9), TypeError, "betas is 0.9, expected two numbers"),
+        (lambda p: Adam([p], betas=(0.9,)), TypeError, r"betas is \(0.9,\), expected two numbers"),
         (lambda p: Adam([p], eps=0), ValueError, "eps is 0, expected a number above 0"),
+        (
+            lambda p: Adam([p]).load_state_dict(None),
+            TypeError,
+            "Adam: the state is a NoneType, expected what state_dict returned",
+        ),
         (
             lambda p: AdamW([p], weight_decay=-0.1),
             ValueError,
@@ -583,6 +619,7 @@ def test_clipping_both_precisions() -> None:
         (lambda p: Adadelta([p], eps=0), ValueError, "eps is 0, expected a number above 0"),
         (lambda p: clip_grad_norm([p], -1), ValueError, "max_norm is -1, expected a number of at least 0"),
         (lambda p: clip_grad_norm([p], math.nan), ValueError, "max_norm is nan"),
+        (lambda p: clip_grad_norm([p], None), TypeError, "max_norm is None, expected a number"),
         (lambda p: clip_grad_norm(p, 1), TypeError, "clip_grad_norm: expected tensors .* got a Tensor"),
     ],
 )

@@ -32,8 +32,11 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
 
     Raises:
         NonFiniteError: if a gradient holds NaN or infinity; nothing is scaled then.
+        TypeError: for anything but tensors, and a number.
         ValueError: if `max_norm` is negative, or `parameters` is a generator that has none left.
     """
+    if not hasattr(max_norm, "__float__"):
+        raise TypeError(f"max_norm is {max_norm!r}, expected a number")
     if not max_norm >= 0:
         raise ValueError(f"max_norm is {max_norm}, expected a number of at least 0")
     named = all_named("clip_grad_norm", parameters)
@@ -61,6 +64,8 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
 def _square(array: np.ndarray) -> float:
     """Σ |x|² over all entries."""
     flat = array.ravel()
+    if flat.dtype == np.float16:  # in which squares of common gradients lose their digits, or vanish
+        flat = flat.astype(np.float32)
     return float((flat.conj() if flat.dtype.kind == "c" else flat).dot(flat).real)
 
 

@@ -24,6 +24,7 @@ class Group:
         self.gradient = np.zeros_like(self.flat)
         self.scratch = np.empty_like(self.flat)
         self.slots = [np.zeros_like(self.flat) for _ in range(slots)]
+        self.real = np.empty(0, dtype).real.dtype  # in which complex numbers are pairs
         self.steps = [0] * len(named)
         self.active = [False] * len(named)  # whether the next update is to move a parameter
         self._views: list[np.ndarray | None] = [None] * len(named)

@@ -22,9 +22,10 @@ class Optimizer(ABC):
         lr: the learning rate, also an attribute that may be set before any step.
         weight_decay: λ; every gradient g is taken as g + λ p, that of the loss with ½ λ |p|² added.
 
-    Parameters whose `.grad` is None, and frozen ones (`requires_grad = False`), are left alone. A step writes
-    in place, so a graph recorded before it cannot be walked any more. An optimiser moves the parameters'
-    arrays into one: what shares memory with a `.data` from before, shares none with the one after.
+    Parameters whose `.grad` is None, and frozen ones (`requires_grad = False`), are left alone. Of complex
+    ones, the real and the imaginary part move each for itself, as in PyTorch. A step writes in place, so a
+    graph recorded before it cannot be walked any more. An optimiser moves the parameters' arrays into one:
+    what shares memory with a `.data` from before, shares none with the one after.
 
     Raises:
         TypeError: for anything but tensors.
@@ -79,10 +80,11 @@ class Optimizer(ABC):
             group.gather()
         for group in self._groups:
             for part, number in group.runs():
-                p, g, scratch = group.flat[part], group.gradient[part], group.scratch[part]
+                arrays = (group.flat, group.gradient, group.scratch, *group.slots)
+                p, g, scratch, *slots = (array[part].view(group.real) for array in arrays)
                 if self.weight_decay:
                     self._decay(p, g, scratch)
-                self._update(p, g, scratch, [slot[part] for slot in group.slots], number)
+                self._update(p, g, scratch, slots, number)
 
     def _decay(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray) -> None:
         """Counts the weight decay in, before the update; may write to all arrays."""
@@ -119,10 +121,14 @@ class Optimizer(ABC):
         """Restores what `state_dict` returned: all of it or, if anything does not fit, nothing.
 
         Raises:
+            TypeError: if `state` is not a mapping.
             KeyError: if entries are missing or unknown.
-            ValueError: if a shape or kind of number differs.
+            ValueError: if a shape or kind of number differs, or a count is negative.
         """
         title, expected = type(self).__name__, self.state_dict()
+        if not isinstance(state, Mapping):
+            kind = type(state).__name__
+            raise TypeError(f"{title}: the state is a {kind}, expected what state_dict returned")
         missing = ", ".join(name for name in expected if name not in state) or "nothing"
         unknown = ", ".join(str(name) for name in state if name not in expected) or "nothing"
         if missing != "nothing" or unknown != "nothing":
@@ -138,6 +144,8 @@ class Optimizer(ABC):
                 raise ValueError(
                     f"{title}: {key} has dtype {array.dtype}, expected {np.asarray(value).dtype}"
                 )
+            if kind == "iu" and array < 0:
+                raise ValueError(f"{title}: {key} is {array}, expected a number of at least 0")
             found[key] = array.astype(np.asarray(value).dtype)
         self.lr = float(found["lr"])
         for group in self._groups:
@@ -181,6 +189,8 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise TypeError(f"betas is {betas!r}, expected two numbers")
         self.betas = (_checked("betas", betas[0], 0, 1), _checked("betas", betas[1], 0, 1))
         self.eps = _checked("eps", eps, 0, above=True)
         super().__init__(parameters, lr, weight_decay)
