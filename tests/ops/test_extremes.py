@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import tinygrad_attn as ta
+from tinygrad_attn.ops.attention import additive_scores
+from tinygrad_attn.ops.linear import embedding, linear
 
 INF, NAN = np.inf, np.nan
 
@@ -218,6 +220,22 @@ def test_nothing_at_all() -> None:
     assert gradient(lambda x: ta.mean(x, axis=1), nothing) == ([], [])
     with pytest.warns(RuntimeWarning, match="invalid value"):
         assert np.isnan(ta.mean(ta.Tensor(nothing)).item())
+
+
+def test_no_feature() -> None:
+    """Where vectors have no entries, kernels too give what the definition does: sums of nothing."""
+    for operation, *shapes in (
+        (linear, (2, 3, 0), (4, 0), (4,)),
+        (linear, (2, 3), (0, 3), (0,)),
+        (lambda w: embedding(w, np.array([[1, 0, 1]])), (2, 0)),
+        (additive_scores, (2, 3, 0), (4, 0), (2, 5, 4), (4,)),
+        (additive_scores, (2, 0), (4, 0), (2, 5, 4), (4,)),
+        (additive_scores, (2, 3, 4), (0, 4), (2, 5, 0), (0,)),
+    ):
+        arrays = [np.ones(shape) for shape in shapes]
+        found = gradient(operation, *arrays)
+        with ta.explicit():
+            assert found == gradient(operation, *arrays)
 
 
 def test_numbers_without_axes() -> None:

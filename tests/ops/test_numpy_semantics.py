@@ -234,6 +234,12 @@ def test_powers(exponent: Any, dtype: Any) -> None:
         same(2 ** ta.Tensor(x), 2**x)
 
 
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_extremes_of_single_complex_numbers_stay_single(name: str) -> None:
+    x = np.array([3 + 1j, 5 - 2j], np.complex64)
+    same(getattr(ta, name)(ta.Tensor(x)), getattr(np, name)(x))
+
+
 def test_integers_and_booleans() -> None:
     same(ta.Tensor([1, 2]) / 2, np.array([1, 2]) / 2)
     same(ta.sum(ta.Tensor([True, True])), np.sum([True, True]))
@@ -272,6 +278,8 @@ FAULTS: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
     ("sum", TypeError, "sum: axis is True, expected integers", lambda: ta.sum(ta.Tensor(X), axis=True)),
     ("sum twice", ValueError, "repeated axis in `sum`", lambda: ta.sum(ta.Tensor(X), axis=(0, 0))),
     ("mean", np.exceptions.AxisError, "axis -4 is out of bounds", lambda: ta.Tensor(X).mean(axis=-4)),
+    ("var", np.exceptions.AxisError, "var: axis 3 is out of bounds", lambda: ta.Tensor(X).var(axis=3)),
+    ("std twice", ValueError, "repeated axis in `std`", lambda: ta.Tensor(X).std(axis=(0, 0))),
     ("axis of another type", TypeError, "float", lambda: ta.sum(ta.Tensor(X), axis=1.0)),
     (
         "max of nothing",
@@ -286,6 +294,13 @@ FAULTS: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
         lambda: ta.reshape(ta.Tensor(X), 5),
     ),
     ("reshape with a float", TypeError, "float", lambda: ta.reshape(ta.Tensor(X), (4.0, 6))),
+    (
+        "reshape to a float",
+        TypeError,
+        "shape is 24.0, expected an integer or several",
+        lambda: ta.Tensor(X).reshape(24.0),
+    ),
+    ("reshape to nothing", TypeError, "shape is None, expected", lambda: ta.Tensor(X).reshape()),
     (
         "transpose",
         ValueError,
@@ -488,6 +503,15 @@ def test_means_of_halves_do_not_overflow() -> None:
     with np.errstate(all="raise"):
         loss = ta.cross_entropy(ta.Tensor(np.zeros((30_000, 20), np.float16)), np.zeros(30_000, int))
     np.testing.assert_allclose(float(loss), np.log(20), rtol=1e-3)
+
+
+@pytest.mark.parametrize("mean", [ta.mean, lambda x: ta.cross_entropy(x, np.zeros(len(x.data), int))])
+def test_gradients_of_means_of_more_than_halves_can_count(mean: Any) -> None:
+    x = ta.Tensor(np.zeros((70_000, 2), np.float16), requires_grad=True)
+    with np.errstate(all="raise"):
+        mean(x).backward()
+    assert x.grad is not None and x.grad.dtype == np.float16
+    np.testing.assert_allclose(np.abs(x.grad), np.float16(1 / 140_000), rtol=2e-2)
 
 
 def test_numbers_of_the_other_byte_order() -> None:

@@ -11,7 +11,7 @@ from tinygrad_attn.engine import Product, fused
 from tinygrad_attn.ops.calls import run
 from tinygrad_attn.ops.curves import CACHED, constant, moderate, reach, tanh_of_sum
 from tinygrad_attn.ops.elementwise import tanh
-from tinygrad_attn.ops.linalg import matmul
+from tinygrad_attn.ops.linalg import matmul, rows
 from tinygrad_attn.ops.linear import linear
 from tinygrad_attn.ops.shapes import expand_dims, getitem, swapaxes
 
@@ -52,7 +52,7 @@ def _additive_scores_kernel(
 ) -> tuple[Any, Any]:
     (batch, length, size), count = keys.shape, query.shape[1] if query.ndim == 3 else 1
     shape = (*query.shape[:-1], length)
-    a = np.matmul(query.reshape(-1, query.shape[-1]), w.T).reshape(batch, count, size)
+    a = np.matmul(rows(query), w.T).reshape(batch, count, size)
     if exponentials is not None:
         return _scores_asked_again(a, keys, v, exponentials).reshape(shape), None
     if min(count, length) < 2:  # as many pairs as keys, or as queries
@@ -60,7 +60,7 @@ def _additive_scores_kernel(
         np.tanh(hidden, hidden)
     else:
         hidden = _tanh_of_sums(a, keys)
-    return np.matmul(hidden.reshape(-1, size), v).reshape(shape), hidden.reshape(*shape, size)
+    return np.matmul(rows(hidden), v).reshape(shape), hidden.reshape(*shape, size)
 
 
 def _tanh_of_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -104,7 +104,7 @@ def _scores_asked_again(a: np.ndarray, keys: np.ndarray, v: np.ndarray, exp_keys
             pairs = asking * exp_keys[some, part]  # (N, positions, sentences, A)
             np.add(pairs, one, pairs)
             np.divide(one, pairs, pairs)
-            scores[:, some, part] = np.matmul(pairs.reshape(-1, size), minus_v).reshape(pairs.shape[:-1])
+            scores[:, some, part] = np.matmul(rows(pairs), minus_v).reshape(pairs.shape[:-1])
     scores += np.add.reduce(v / two)
     scores *= two
     scores = np.ascontiguousarray(scores.transpose(2, 0, 1))
@@ -129,15 +129,15 @@ def _additive_scores_vjp(
 ) -> tuple[Any, ...]:
     if saved is None:
         saved = np.tanh(np.matmul(query, w.T)[..., None, :] + (keys if query.ndim == 2 else keys[:, None]))
-    v_gradient = np.matmul(saved.reshape(-1, len(v)).T, g.reshape(-1)) if needs[3] else None
+    v_gradient = np.matmul(rows(saved).T, g.reshape(-1)) if needs[3] else None
     inner = np.multiply(saved, saved)  # becomes (1 - tanh²) v ē
     np.subtract(constant(1, v.dtype), inner, out=inner)
     inner *= v
     inner *= g[..., None]
-    to_projected = np.add.reduce(inner, axis=-2).reshape(-1, len(v))
+    to_projected = rows(np.add.reduce(inner, axis=-2))
     return (
         np.matmul(to_projected, w).reshape(query.shape) if needs[0] else None,
-        Product(to_projected, query.reshape(-1, query.shape[-1])),
+        Product(to_projected, rows(query)),
         np.add.reduce(inner, axis=1) if inner.ndim == 4 else inner,
         v_gradient,
         None,

@@ -27,12 +27,15 @@ def _matmul_right(g: Any, y: Any, a: Any, b: Any) -> Any:
     if b.ndim == 1:
         return (a.swapaxes(-1, -2) @ expand_dims(g, -1))[..., 0]
     if b.ndim == 2 and a.ndim > 2:  # one product over the whole stack, in place of one each and their sum
-        a, g = _rows(a), _rows(g)
+        a, g = rows(a), rows(g)
     return a.swapaxes(-1, -2) @ g
 
 
-def _rows(x: Any) -> Any:
-    """A stack of matrices, one below the other."""
+def rows(x: Any) -> Any:
+    """A stack of matrices, one below the other; a vector as the only row.
+
+    Written out, as -1 cannot stand for a size where there are no entries.
+    """
     return x.reshape((math.prod(x.shape[:-1]), x.shape[-1]))
 
 

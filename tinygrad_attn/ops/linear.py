@@ -13,7 +13,7 @@ import numpy as np
 from tinygrad_attn.engine import Product, fused
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.ops.elementwise import where
-from tinygrad_attn.ops.linalg import matmul
+from tinygrad_attn.ops.linalg import matmul, rows
 from tinygrad_attn.ops.shapes import getitem, transpose
 
 
@@ -24,7 +24,7 @@ def linear_definition(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _linear_kernel(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> Any:
-    y = np.matmul(x.reshape(-1, x.shape[-1]), weight.T)
+    y = np.matmul(rows(x), weight.T)
     if bias is not None:
         y += bias
     return y.reshape(*x.shape[:-1], len(weight))
@@ -39,11 +39,11 @@ def _linear_vjp(
     *,
     needs: Sequence[bool],
 ) -> tuple[Any, ...]:
-    rows = g.reshape(-1, g.shape[-1])
+    to_rows = rows(g)
     return (
-        np.matmul(rows, weight).reshape(x.shape) if needs[0] else None,
-        Product(rows, x.reshape(-1, x.shape[-1])),
-        Product(rows, None),
+        np.matmul(to_rows, weight).reshape(x.shape) if needs[0] else None,
+        Product(to_rows, rows(x)),
+        Product(to_rows, None),
     )
 
 
@@ -53,10 +53,10 @@ linear = fused(linear_definition, _linear_kernel, _linear_vjp, name="linear")
 def embedding_definition(weight: Any, ids: np.ndarray, *, padding_index: int | None = None) -> Any:
     """The rows `ids` (...) of `weight` (V, E): (..., E). The padding row is a constant: no gradient reaches
     it."""
-    rows = getitem(weight, ids)
+    found = getitem(weight, ids)
     if padding_index is None:
-        return rows
-    return where((ids == padding_index)[..., None], np.real(value_of(weight)[ids]), rows)
+        return found
+    return where((ids == padding_index)[..., None], np.real(value_of(weight)[ids]), found)
 
 
 def _embedding_kernel(weight: np.ndarray, ids: np.ndarray, *, padding_index: int | None = None) -> Any:
@@ -68,17 +68,17 @@ def _embedding_vjp(
     g: np.ndarray, y: np.ndarray, weight: np.ndarray, ids: np.ndarray, *, padding_index: int | None = None
 ) -> tuple[Any, None]:
     """Each row gets the sum over its uses."""
-    flat, rows = ids.reshape(-1), g.reshape(-1, g.shape[-1])
+    flat, to_rows = ids.reshape(-1), rows(g)
     if len(weight) * len(flat) <= 2**18:  # a small table: the product with the ids' one-hot rows
         uses = np.zeros((len(weight), len(flat)), g.dtype)
         uses[flat, np.arange(len(flat))] = 1
-        gradient = np.matmul(uses, rows)
+        gradient = np.matmul(uses, to_rows)
     else:  # the rows' gradients, sorted by row, added up run by run
         order = np.argsort(flat, kind="stable")
         in_order = flat[order]
         starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
         gradient = np.zeros(weight.shape, g.dtype)
-        gradient[in_order[starts]] = np.add.reduceat(rows[order], starts, axis=0)
+        gradient[in_order[starts]] = np.add.reduceat(to_rows[order], starts, axis=0)
     if padding_index is not None:
         gradient[padding_index] = 0
     return gradient, None

@@ -17,6 +17,8 @@ from tinygrad_attn.engine.tensor import Axis, value_of
 from tinygrad_attn.ops.elementwise import exp, where
 
 _total: Any = np.add.reduce  # the sum of an array, by the short way
+_LARGEST_HALF = 65504
+"""The largest number in half precision."""
 
 
 def normalized_axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
@@ -50,9 +52,8 @@ def _extreme(choose: Any) -> Any:
         if x.dtype.kind != "c":
             return choose(x, axis=axis, keepdims=keepdims)
         chosen = np.real(x) == choose(np.real(x), axis=axis, keepdims=True)
-        return _total(np.where(chosen, x, 0), axis=axis, keepdims=keepdims) / _total(
-            chosen, axis=axis, keepdims=keepdims
-        )
+        count = _total(chosen, axis=axis, keepdims=keepdims, dtype=x.real.dtype)
+        return _total(np.where(chosen, x, 0), axis=axis, keepdims=keepdims) / count
 
     return forward
 
@@ -74,6 +75,11 @@ def _mean_over(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     if x.dtype == np.float16:  # whose sum may overflow where the mean does not
         return np.mean(x, axis=axis, keepdims=keepdims)
     return _total(x, axis=axis, keepdims=keepdims) / _size(x, axis)
+
+
+def shared(g: Any, count: int) -> Any:
+    """g / count, also where the count is beyond what half precision holds."""
+    return g * (1 / count) if count > _LARGEST_HALF and g.dtype == np.float16 else g / count
 
 
 def _norm(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -119,7 +125,9 @@ _sum = Primitive(
 _mean = Primitive(
     "mean",
     _mean_over,
-    lambda g, y, x, *, axis, keepdims: broadcast_to(_restored(g / _size(x, axis), x, axis), shape=x.shape),
+    lambda g, y, x, *, axis, keepdims: broadcast_to(
+        _restored(shared(g, _size(x, axis)), x, axis), shape=x.shape
+    ),
 )
 _max = Primitive("max", _extreme(np.max), _extreme_rule)
 _min = Primitive("min", _extreme(np.min), _extreme_rule)
@@ -164,13 +172,15 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
     """The variance over `axis`: the sum of squared deviations divided by the count minus `ddof`."""
+    freedom = _freedom("var", x, axis, ddof)
     deviation = x - mean(x, axis, keepdims=True)
-    return sum(deviation * deviation, axis, keepdims) / _freedom("var", x, axis, ddof)
+    return sum(deviation * deviation, axis, keepdims) / freedom
 
 
 def std(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation over `axis`; its gradient is zero where all entries are equal."""
-    return norm(x - mean(x, axis, keepdims=True), axis, keepdims) / math.sqrt(_freedom("std", x, axis, ddof))
+    freedom = _freedom("std", x, axis, ddof)
+    return norm(x - mean(x, axis, keepdims=True), axis, keepdims) / math.sqrt(freedom)
 
 
 def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:

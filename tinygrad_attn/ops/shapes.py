@@ -77,11 +77,12 @@ def reshape(x: Any, shape: int | Sequence[int]) -> Tensor:
 
 
 def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (
-        (operator.index(shape),)
-        if isinstance(shape, (int, np.integer))
-        else tuple(map(operator.index, shape))
-    )
+    if np.iterable(shape):
+        return tuple(map(operator.index, shape))
+    try:
+        return (operator.index(shape),)
+    except TypeError:
+        raise TypeError(f"shape is {shape}, expected an integer or several") from None
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:

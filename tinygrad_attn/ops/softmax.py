@@ -10,7 +10,7 @@ from tinygrad_attn.engine import Primitive, Tensor, fused
 from tinygrad_attn.engine.broadcast import reaches
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.ops.elementwise import exp, where
-from tinygrad_attn.ops.reductions import below, logsumexp, mean, normalized_axes, sum
+from tinygrad_attn.ops.reductions import below, logsumexp, mean, normalized_axes, shared, sum
 from tinygrad_attn.ops.shapes import getitem, reshape
 
 
@@ -149,7 +149,7 @@ def _cross_entropy_vjp(
 ) -> Any:
     """(softmax - onehot) / n for each row that is counted."""
     p, each, rows = saved
-    scale = g / p.shape[1]
+    scale = shared(g, p.shape[1])
     by_class = p * scale
     by_class[each] -= scale
     if rows is None:
