@@ -302,6 +302,15 @@ CAUSES = {
     "reversed": (lambda g, y, a, b: (g * b)[:, ::-1], "reversed along axis 1"),
     "exchanged": (lambda g, y, a, b: g * a, "exchanged with the gradient of input 1"),
     "ones": (lambda g, y, a, b: b + 0 * a, "does not depend on the upstream gradient"),
+    "one row": (lambda g, y, a, b: g * b * np.array([[1], [1], [2]]), "those at index 2 of axis 0"),
+    "some columns": (
+        lambda g, y, a, b: g * b * np.array([1, 1.1, 1.2]),
+        "6 of the 9 entries looked at differ, those at the indices 1 to 2 of axis 1; the others agree",
+    ),
+    "float32": (
+        lambda g, y, a, b: np.asarray(g * b, dtype=np.float32),
+        "right to 7 digits: rounding within a rule, or a part of it in float32?",
+    ),
 }
 
 
@@ -312,6 +321,42 @@ def test_causes(rule: Any, cause: str) -> None:
     report = checked(product, NORMAL((3, 3)), NORMAL((3, 3)))
     assert not report
     assert cause in report.rows[0].cause and cause in str(report)
+
+
+def test_a_mean_over_the_axis_of_another_input() -> None:
+    add = ta.fused(lambda a, b: a + b, lambda a, b: a + b, lambda g, y, a, b: (g, g.mean(axis=0)), name="add")
+    report = checked(add, NORMAL((5, 2)), NORMAL(2))
+    assert report.rows[1].cause.endswith("(5 is the length of axis 0 of input 0: a mean for a sum?)")
+
+
+@METHODS
+@pytest.mark.parametrize("step", [np.round, np.floor, np.sign])
+def test_a_straight_through_gradient_is_called_that(method: Any, step: Any) -> None:
+    report = checked(ta.Primitive("step", lambda x: step(x), lambda g, y, x: g), 3 * NORMAL(6), method=method)
+    assert report.rows[0].verdict == "mismatch" and "straight-through" in report.rows[0].cause
+    assert report.problems == ("the rule of step for its input number 0 is wrong",)
+
+
+def test_a_gradient_that_is_not_finite_is_not_compared_with_the_sides_of_a_kink() -> None:
+    length = ta.Primitive("hypot", np.hypot, lambda g, y, a, b: g * a / y, lambda g, y, a, b: g * b / y)
+    with np.errstate(invalid="ignore"):
+        report = checked(length, np.zeros(2), np.zeros(2))
+    assert {entry.verdict for entry in report.worst} == {"non-finite"}
+    assert "one-sided" not in str(report) and "2 of 2 entries of the gradient are not finite" in str(report)
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_large_inputs_that_complex_numbers_do_not_suit_take_few_calls(factor: float) -> None:
+    calls = []
+
+    def forward(x: Any) -> Any:
+        calls.append(x)
+        return np.where(abs(x) <= 1, x * x / 2, abs(x) - 0.5)
+
+    huber = ta.Primitive("huber", forward, lambda g, y, x: factor * g * ta.minimum(ta.maximum(x, -1), 1))
+    report = checked(huber, 2 * NORMAL(1000))
+    assert report.method == "central" and bool(report) == (factor == 1)
+    assert len(calls) < 30_000
 
 
 def test_the_operation_at_fault_is_named_with_its_scope() -> None:

@@ -137,3 +137,16 @@ def test_rounding_is_no_kink() -> None:
 def test_complex_slope() -> None:
     assert complex_slope(lambda s: np.exp(1 + s)) == pytest.approx(np.e, rel=1e-15)
     assert complex_slope(lambda s: 3.0) == 0.0
+
+
+@pytest.mark.parametrize("distance", [1e-12, 1e-13, 3e-14, 1e-15])
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_a_kink_too_near_to_be_told_from_one_in_the_point(distance: float, scale: float) -> None:
+    for side, right in ((1, 1.0), (-1, 0.1)):
+        result = found(
+            lambda s, at=side * distance: np.maximum(s + at, 0) + 0.1 * np.minimum(s + at, 0),
+            claim=right,
+            scale=scale,
+        )
+        assert math.isfinite(result.value) or result.kink
+        assert not result.contradicts(right, 1e-6) and result.contradicts(right + 1, 1e-6)

@@ -112,9 +112,11 @@ def _compared(node: Tensor, slot: int, x: np.ndarray, rng: np.random.Generator) 
     if abs(by_step - line.by_rule) <= _TOLERANCE * max(line.size, abs(by_step)):
         return True
     found = line.slope()
-    if found.bent or not found.settled:
+    if found.bent:
         return None
-    return math.isfinite(line.by_rule) and not found.contradicts(line.by_rule, 1e-6 * line.size)
+    if found.contradicts(line.by_rule, 1e-6 * line.size):
+        return False
+    return math.isfinite(line.by_rule) if found.settled else None
 
 
 def _fault_at_a_tie(node: Tensor, rng: np.random.Generator) -> str:

@@ -23,7 +23,7 @@ def causes(comparison: Comparison, which: int, wrong: Sequence[int]) -> tuple[st
         return f"{bad} of {analytic.size} entries of the gradient are not finite", single
     if not np.isfinite(numeric).all():
         return "the function has no finite derivative here", single
-    return _of_whole(comparison, which, len(wrong)), single
+    return _of_whole(comparison, which, wrong), single
 
 
 def _of_entry(comparison: Comparison, which: int, place: int) -> str:
@@ -32,7 +32,7 @@ def _of_entry(comparison: Comparison, which: int, place: int) -> str:
         return ""
     if found.jump and comparison.order == 1:
         return "the value jumps here, so there is no derivative"
-    if found.bent:
+    if found.bent and math.isfinite(comparison.analytic[which][place]):
         return "outside the one-sided derivatives"
     if comparison.found.method == "central" and not found.settled and not np.isfinite(found.error):
         return "no finite values beside this point"
@@ -43,7 +43,7 @@ def _of_entry(comparison: Comparison, which: int, place: int) -> str:
     return ""
 
 
-def _of_whole(comparison: Comparison, which: int, wrong: int) -> str:
+def _of_whole(comparison: Comparison, which: int, wrong: Sequence[int]) -> str:
     analytic, numeric = comparison.analytic[which], comparison.numeric[which]
     shape = comparison.objective.arrays[which].shape
     off = float(np.abs(analytic - numeric).max())
@@ -51,16 +51,20 @@ def _of_whole(comparison: Comparison, which: int, wrong: int) -> str:
         if comparison.order == 2:
             return "zero: the second derivative is cut off (a rule that works on .data instead of tensors?)"
         return "zero: a rule that returns zeros or nothing, or a value detached on the way (.data, .detach())"
+    if not numeric.any() and comparison.order == 1:
+        return "the value does not change with this input, so its gradient is zero: a straight-through rule?"
     if _alike(analytic, -numeric, off):
         return "the sign is wrong: minus the right value everywhere"
     factor = float(analytic @ numeric / (numeric @ numeric)) if numeric.any() else 0.0
-    if factor and _alike(analytic, factor * numeric, off):
+    small = off <= _ALIKE * float(np.abs(numeric).max())
+    alone = np.count_nonzero(numeric) == 1  # so that any small error looks like a factor
+    if factor and not (small and alone) and _alike(analytic, factor * numeric, off):
         times = (
             f"{factor:.10g}"
             if abs(factor - 1) > 1e-9
             else f"(1 {'+' if factor > 1 else '-'} {abs(factor - 1):.2g})"
         )
-        return f"{times} times the right value everywhere{_length_hint(factor, shape)}"
+        return f"{times} times the right value everywhere{_length_hint(comparison, which, factor)}"
     if analytic.size == int(np.prod(shape, dtype=np.int64)):
         rearranged = _rearranged(analytic.reshape(shape), numeric.reshape(shape), off)
         if rearranged:
@@ -76,11 +80,32 @@ def _of_whole(comparison: Comparison, which: int, wrong: int) -> str:
         return "does not depend on the upstream gradient: a rule that leaves out its factor g?"
     if comparison.order == 2:
         return "the second derivative differs: a rule that treats an input, its output or g as a constant?"
-    return (
-        ""
-        if wrong == analytic.size
-        else f"{wrong} of the {analytic.size} entries looked at differ, the others agree"
-    )
+    few = len(wrong) < analytic.size
+    found = [_where(comparison, which, wrong)] if few else []
+    if small:
+        digits = -math.ceil(math.log10(off / float(np.abs(numeric).max())))
+        found.append(f"right to {digits} digits: rounding within a rule, or a part of it in float32?")
+    return "; ".join(found)
+
+
+def _where(comparison: Comparison, which: int, wrong: Sequence[int]) -> str:
+    """How many of the entries looked at are wrong; and if those fill some indices of an axis, which."""
+    shape, picked = comparison.objective.arrays[which].shape, comparison.picked[which]
+    counted = f"{len(wrong)} of the {len(picked)} entries looked at differ"
+    for axis, along in enumerate(np.unravel_index(picked, shape)):
+        at = np.unique(along[list(wrong)])
+        if len(shape) > 1 and len(at) < shape[axis] and np.isin(along, at).sum() == len(wrong):
+            return f"{counted}, those at {_listed(at)} of axis {axis}; the others agree"
+    return f"{counted}, the others agree"
+
+
+def _listed(indices: np.ndarray) -> str:
+    if len(indices) == 1:
+        return f"index {indices[0]}"
+    first, last = indices[0], indices[-1]
+    if len(indices) == last - first + 1:
+        return f"the indices {first} to {last}"
+    return f"the indices {', '.join(map(str, indices[:5]))}{', …' if len(indices) > 5 else ''}"
 
 
 def _rearranged(analytic: np.ndarray, numeric: np.ndarray, off: float) -> str:
@@ -95,12 +120,15 @@ def _rearranged(analytic: np.ndarray, numeric: np.ndarray, off: float) -> str:
     return ""
 
 
-def _length_hint(factor: float, shape: tuple[int, ...]) -> str:
-    for axis, size in enumerate(shape):  # a factor of two has too many other reasons
-        if size > 2 and math.isclose(factor, size):
-            return f" ({size} is the length of axis {axis}: a sum for a mean?)"
-        if size > 2 and math.isclose(factor, 1 / size):
-            return f" ({size} is the length of axis {axis}: a mean for a sum?)"
+def _length_hint(comparison: Comparison, which: int, factor: float) -> str:
+    names, arrays = comparison.objective.names, comparison.objective.arrays
+    for other in (which, *(other for other in range(len(names)) if other != which)):
+        of = "" if other == which else f" of {names[other]}"
+        for axis, size in enumerate(arrays[other].shape):  # a factor of two has too many other reasons
+            if size > 2 and math.isclose(factor, size):
+                return f" ({size} is the length of axis {axis}{of}: a sum for a mean?)"
+            if size > 2 and math.isclose(factor, 1 / size):
+                return f" ({size} is the length of axis {axis}{of}: a mean for a sum?)"
     return ""
 
 

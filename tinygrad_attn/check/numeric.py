@@ -115,6 +115,7 @@ class _Scan:
         self, function: Callable[[float], float], scale: float, target: float, claim: float, noise: float
     ) -> None:
         self._scale, self._target, self._claim, self._noise = scale, target, claim, noise
+        self._near: list[_Gap] = []  # the gaps that show a kink near by
         self._forget()
         middle = function(0.0)
         step = _FIRST_STEP * scale
@@ -122,6 +123,7 @@ class _Scan:
             if self._is_told_by(function(-step), middle, function(step), step):
                 break
             step /= 2
+        self._recall()
 
     def is_doubted(self) -> bool:
         """Whether what was found is not the claim."""
@@ -134,11 +136,17 @@ class _Scan:
         self._table: list[list[float]] = []
         self._latest: list[_Estimate] = []
 
+    def _recall(self) -> None:
+        """Takes a kink near by for one in the point, if too few steps do not reach it to tell them apart."""
+        if self._near and not self.best.error <= 1e-3 * self._near[-1].steepness:
+            self.gaps = self._near
+
     def _is_told_by(self, down: float, middle: float, up: float, step: float) -> bool:
         """Takes a step's values; whether smaller steps need not be looked at."""
         unsure = max(self._noise, EPSILON * max(abs(up), abs(middle)))
         self.gaps.append(_Gap((middle - down) / step, (up - middle) / step, unsure / step))
         if _is_gone(self.gaps, _KINK):  # a kink near by: what reached beyond it counts for nothing
+            self._near = self.gaps[: _ends(self.gaps, _KINK)[-1] + 1]
             self._forget()
             return False
         # Beside a slope that is known, values that do not differ are too coarse to tell.
