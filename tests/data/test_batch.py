@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinygrad_attn.data import Split, Vocabulary, make_batch, pad
-from tinygrad_attn.tokens import BOS, EOS, PAD
+from tinygrad_attn.tokens import BOS, EOS, PAD, UNK
 
 content = st.integers(4, 30)
 pairs = st.lists(
@@ -70,11 +70,33 @@ def test_what_cannot_be_a_batch() -> None:
         make_batch([])
     with pytest.raises(ValueError, match="source of pair 1 is empty"):
         make_batch([(ids([4]), ids([4])), (ids([]), ids([4]))])
+    with pytest.raises(ValueError, match=r"indices have shape \(1,\), expected \(2,\), one a pair"):
+        make_batch([(ids([4]), ids([4]))] * 2, ids([0]))
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(PAD, ", which is <pad>"), (BOS, ", which is <bos>"), (EOS, ", which is <eos>"), (-1, "")],
+)
+def test_ids_that_are_no_content_are_refused(number: int, name: str) -> None:
+    """A target's PAD would not be learnt, and its EOS would end it, without a word."""
+    for pair, side in (((ids([5, number]), ids([5])), "source"), ((ids([5]), ids([5, number])), "target")):
+        message = f"the {side} of pair 1 has id {number}{name}, expected ids of content, from 4 on"
+        with pytest.raises(ValueError, match=message):
+            make_batch([(ids([4]), ids([4])), pair])
+    assert make_batch([(ids([UNK]), ids([UNK]))]).target_out.tolist() == [[UNK, EOS]]
+
+
+def test_pairs_may_come_from_a_generator_or_an_array() -> None:
+    for pairs in (((ids([4, 5]), ids([6, 7])) for _ in range(2)), np.array([[[4, 5], [6, 7]]] * 2)):
+        assert make_batch(pairs).target_out.tolist() == [[6, 7, EOS]] * 2
 
 
 def test_pad() -> None:
     values, lengths = pad([ids([4, 5]), ids([6])])
     assert values.tolist() == [[4, 5], [6, PAD]] and lengths.tolist() == [2, 1]
+    values, _ = pad([np.array([4], np.uint64), [], np.array([5, 6], np.uint8)])
+    assert values.dtype == np.int64 and values.tolist() == [[4, PAD], [PAD, PAD], [5, 6]]
     values, lengths = pad([])
     assert values.shape == (0, 0) and lengths.shape == (0,)
 
@@ -124,3 +146,9 @@ def test_a_batch_needs_a_row() -> None:
 def test_what_is_no_row_of_ids_is_named(pairs: Any, message: str) -> None:
     with pytest.raises(TypeError, match=f"make_batch: {message}, expected a row of ids"):
         make_batch(pairs)
+
+
+@pytest.mark.parametrize("pair", [([4],), ([4], [5], [6]), None, 4])
+def test_what_is_no_pair_is_named(pair: Any) -> None:
+    with pytest.raises(TypeError, match=r"make_batch: pair 1 is .*, expected \(source, target\)"):
+        make_batch([([4], [5]), pair])

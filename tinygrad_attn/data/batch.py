@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tinygrad_attn.data.vocabulary import Ids, Tokens, Vocabulary
-from tinygrad_attn.tokens import BOS, EOS, PAD
+from tinygrad_attn.tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,8 @@ class Ragged:
     def of(cls, sequences: Sequence[Ids]) -> Ragged:
         """From id sequences, each (n,)."""
         lengths = np.array([len(sequence) for sequence in sequences], np.int64)
-        return cls(np.concatenate([np.zeros(0, np.int64), *sequences]), lengths)
+        some = [sequence for sequence in sequences if len(sequence)]  # of an empty list the kind is not known
+        return cls(np.concatenate([np.zeros(0, np.int64), *some], dtype=np.int64), lengths)
 
     @classmethod
     def encoded(cls, vocabulary: Vocabulary, sequences: Sequence[Tokens]) -> Ragged:
@@ -84,15 +85,22 @@ def pad(sequences: Sequence[Ids]) -> tuple[Ids, Ids]:
     return Ragged.of(sequences).padded(np.arange(len(sequences)))
 
 
-def make_batch(pairs: Sequence[tuple[Ids, Ids]], indices: Ids | None = None) -> Batch:
+def make_batch(pairs: Iterable[tuple[Ids, Ids]], indices: Ids | None = None) -> Batch:
     """The Batch of encoded (source, target) pairs, in their order; `indices` is 0, 1, ... unless given.
 
-    Sources and targets are content ids without BOS and EOS. An empty target is fine, an empty source and an
-    empty batch are a ValueError.
+    Sources and targets are rows of content ids, and UNK, without BOS and EOS. An empty target is fine.
+
+    Raises:
+        TypeError: for anything but pairs of rows of integers.
+        ValueError: for no pairs, an empty source, an id of PAD, BOS or EOS or below, or other than one index
+            a pair.
     """
+    pairs = list(pairs)
     if not pairs:
         raise ValueError("make_batch: no pairs, expected at least one")
     for number, pair in enumerate(pairs):
+        if not hasattr(pair, "__len__") or len(pair) != 2:
+            raise TypeError(f"make_batch: pair {number} is {pair!r}, expected (source, target)")
         for name, ids in zip(("source", "target"), pair, strict=True):
             if np.ndim(ids) != 1 or (len(ids) and np.asarray(ids).dtype.kind not in "iu"):
                 raise TypeError(f"make_batch: the {name} of pair {number} is {ids!r}, expected a row of ids")
@@ -102,8 +110,28 @@ def make_batch(pairs: Sequence[tuple[Ids, Ids]], indices: Ids | None = None) -> 
             f"make_batch: the source of pair {int(lengths.argmin())} is empty, expected at least one id"
         )
     target, target_lengths = pad([target for _, target in pairs])
-    indices = np.arange(len(pairs)) if indices is None else indices
+    _check_content("source", source, lengths)
+    _check_content("target", target, target_lengths)
+    indices = np.arange(len(pairs)) if indices is None else np.asarray(indices)
+    if indices.shape != (len(pairs),):
+        raise ValueError(
+            f"make_batch: indices have shape {indices.shape}, expected ({len(pairs)},), one a pair"
+        )
     return Batch.from_padded(source, lengths, target, target_lengths, indices)
+
+
+def _check_content(name: str, rows: Ids, lengths: Ids) -> None:
+    """Raises ValueError for an id, within the lengths of padded rows (B, T), that no symbol has."""
+    within = np.arange(rows.shape[1]) < lengths[:, None]
+    wrong = np.argwhere(within & (rows < UNK))
+    if len(wrong):
+        row, place = wrong[0]
+        number = rows[row, place]
+        special = f", which is {SPECIAL_TOKENS[number]}" if number >= 0 else ""
+        raise ValueError(
+            f"make_batch: the {name} of pair {row} has id {number}{special}, expected ids of content, from "
+            f"{UNK + 1} on"
+        )
 
 
 @dataclass(frozen=True)
