@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
-from tinygrad_attn.files import write_atomically
+from tinygrad_attn.files import read_whole, write_atomically
 
 
 def test_text_and_bytes_round_trip(tmp_path: Path) -> None:
@@ -106,3 +107,33 @@ def test_written_data_and_name_are_forced_to_the_disk(
     monkeypatch.setattr(os, "fsync", note)
     write_atomically(tmp_path / "a", b"1")
     assert synced == ([False] if os.name == "nt" else [False, True])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no pipes with names")
+def test_a_pipe_takes_the_data_and_stays(tmp_path: Path) -> None:
+    pipe, link, seen = tmp_path / "pipe", tmp_path / "link", []
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    reader = threading.Thread(target=lambda: seen.append(pipe.read_bytes()))
+    reader.start()
+    write_atomically(link, b"1")
+    reader.join()
+    assert seen == [b"1"] and pipe.is_fifo() and link.is_symlink()
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no such device")
+def test_a_device_without_space_is_named(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space") as caught:
+        write_atomically(link, b"1")
+    assert caught.value.filename == str(link) and Path("/dev/full").is_char_device()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no pipes with names")
+def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="a device or a pipe, expected a file"):
+        read_whole(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"1")
+    assert read_whole(tmp_path / "file") == b"1"

@@ -1,9 +1,10 @@
 """Writing files so that a reader, or a later run, finds the whole file or the one before, never a part; and
-reading JSON."""
+reading them."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -20,28 +21,27 @@ def write_atomically(path: str | os.PathLike[str], data: str | bytes) -> None:
     The data go to a temporary file in the same folder, are forced to the disk, and take the place of `path`
     in one step; a symbolic link keeps pointing to where it did. Once this returns, the file outlives a crash
     of the machine. If anything fails, including an interrupt, `path` is as it was and nothing else is left
-    behind. The permissions are those of any new file of the user.
+    behind. The permissions are those of any new file of the user. A device or a pipe takes the data as it is.
 
     Raises OSError, naming `path`, if it cannot be written.
     """
     content = data.encode("utf-8") if isinstance(data, str) else data
-    target = os.path.realpath(path)
-    folder = os.path.dirname(target)
-    # The name of the target is no part of the temporary name: it may already be as long as names can be.
-    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):  # raised again with the name that the caller knows
-            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-        raise
-    _sync_folder(folder)
+        if _is_stream(path):  # replaced, a device would be gone for everybody
+            with open(path, "wb") as file:
+                file.write(content)
+        else:
+            _replace(os.path.realpath(path), content)
+    except OSError as error:  # raised again with the name that the caller knows
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+def read_whole(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file. OSError if it cannot be read, or is a device or a pipe, which may never end."""
+    if _is_stream(path):
+        raise OSError(errno.EINVAL, "a device or a pipe, expected a file", os.fspath(path))
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def from_json(text: str) -> Any:
@@ -54,6 +54,27 @@ def _finite(digits: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{digits} is not a finite number")
     return number
+
+
+def _is_stream(path: str | os.PathLike[str]) -> bool:
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def _replace(target: str, content: bytes) -> None:
+    folder = os.path.dirname(target)
+    # The name of the target is no part of the temporary name: it may already be as long as names can be.
+    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(folder)
 
 
 def _sync_folder(folder: str) -> None:

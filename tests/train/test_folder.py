@@ -311,3 +311,19 @@ def test_folders_among_the_temporary_files_stay(tmp_path: Path) -> None:
     (tmp_path / ".tinygrad_attn-1-a").write_text("part")
     folder.sweep()
     assert [path.name for path in tmp_path.glob(".t*")] == [".tinygrad_attn-mine"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no pipes with names")
+@pytest.mark.parametrize("name", ["config.json", "vocab.json", "metrics.jsonl", "model.safetensors"])
+def test_nobody_waits_for_a_pipe_in_the_place_of_a_file(tmp_path: Path, name: str) -> None:
+    folder = begun(tmp_path / "run")
+    (folder.path / name).unlink(missing_ok=True)
+    os.mkfifo(folder.path / name)
+    reads = {
+        "config.json": folder.config,
+        "vocab.json": folder.vocabularies,
+        "metrics.jsonl": folder.rows,
+        "model.safetensors": folder.weights,
+    }
+    with pytest.raises(CheckpointError, match=rf"{name}: .*a device or a pipe, expected a file"):
+        reads[name]()

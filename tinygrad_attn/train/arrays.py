@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.errors import CheckpointError
+from tinygrad_attn.files import read_whole
 
 _KEY = "tinygrad_attn"
 """The one entry of the file's metadata. Several would come in an order that changes with the process."""
@@ -35,8 +36,7 @@ def unpack(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[st
 
     path = os.fspath(path)
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = read_whole(path)
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror or error}") from error
     try:

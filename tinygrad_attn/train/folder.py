@@ -19,7 +19,7 @@ import numpy as np
 
 from tinygrad_attn.data import Dataset, Vocabulary
 from tinygrad_attn.errors import CheckpointError
-from tinygrad_attn.files import TEMPORARY_PREFIX, from_json, write_atomically
+from tinygrad_attn.files import TEMPORARY_PREFIX, from_json, read_whole, write_atomically
 from tinygrad_attn.train.arrays import is_finite, pack, unpack
 from tinygrad_attn.train.checkpoint import Checkpoints
 from tinygrad_attn.train.config import (
@@ -280,7 +280,7 @@ class RunFolder:
             found = "a file" if self.path.exists() else "no such folder"
             raise CheckpointError(f"{self.path}: {found}, expected the folder of a run")
         try:
-            return from_json(path.read_text(encoding="utf-8"))
+            return from_json(read_whole(path).decode("utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"{self.path}: not the folder of a run, it has no {name}") from None
         except OSError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tinygrad_attn.errors import CheckpointError
-from tinygrad_attn.files import from_json
+from tinygrad_attn.files import from_json, read_whole
 from tinygrad_attn.viz.report.rows import check_metrics, check_snapshot
 
 
@@ -83,7 +83,7 @@ def _lines(path: Path, check: Callable[[Mapping[str, Any]], None]) -> list[dict[
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_whole(path).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
