@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,11 @@ def test_malformed_lines_are_found_before_anything_else(tmp_path: Path) -> None:
 def test_seeds_that_are_none(tmp_path: Path, seed: int) -> None:
     with pytest.raises(DataError, match=r"seed is .*, expected an integer of at least 0"):
         Pairs(written(tmp_path, LINES), seed=seed)
+
+
+def test_seeds_may_be_numpys_integers(tmp_path: Path) -> None:
+    path = written(tmp_path, LINES)
+    assert json.dumps(Pairs(path, seed=np.int64(3)).describe()) == json.dumps(Pairs(path, seed=3).describe())
 
 
 def test_the_seed_changes_the_order_alone(tmp_path: Path) -> None:

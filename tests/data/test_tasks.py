@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from typing import Any
 
@@ -165,6 +166,14 @@ def test_text_is_split_at_spaces() -> None:
 def test_tasks_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Task(**{"name": "copy", **options})
+
+
+def test_settings_may_be_numpys_integers() -> None:
+    """As a sweep over `np.arange` has them."""
+    task = Task("copy", symbols=np.int64(5), max_length=np.int32(3), seed=np.uint8(2))
+    same = Task("copy", symbols=5, max_length=3, seed=2)
+    assert json.dumps(task.describe()) == json.dumps(same.describe())
+    assert (task.train_batch(0, 4).source == same.train_batch(0, 4).source).all()
 
 
 def test_a_batch_needs_a_row() -> None:

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable
 
 from tinygrad_attn.data.batch import Batch, Ragged, Split
+from tinygrad_attn.data.checks import integer
 from tinygrad_attn.data.division import PARTS, divide
 from tinygrad_attn.data.epochs import Epochs
 from tinygrad_attn.data.parse import ParsedFile, parse_pairs
 from tinygrad_attn.data.text import SplitAt, TextFormat
 from tinygrad_attn.data.vocabulary import Tokens, Vocabulary
-from tinygrad_attn.errors import DataError
 
 TokenPair = tuple[Tokens, Tokens]
 
@@ -44,13 +44,11 @@ class Pairs(TextFormat):
         test: str | os.PathLike[str] | None = None,
         seed: int = 0,
     ) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise DataError(f"seed is {seed!r}, expected an integer of at least 0")
+        self._seed = integer("seed", seed, 0)
         main = parse_pairs(path)
         guessed = [guess_split(side) for side in zip(*main.pairs, strict=True)]
         super().__init__(source_split or guessed[0], target_split or guessed[1])
         self.name = os.path.basename(main.path)
-        self._seed = seed
         self._files = {"file": _identity(main)}
         notes = []
         if source_split is None or target_split is None:
@@ -78,7 +76,7 @@ class Pairs(TextFormat):
         self.target_vocabulary = Vocabulary.of(target for _, target in training)
         self._sources = Ragged.encoded(self.source_vocabulary, [source for source, _ in training])
         self._targets = Ragged.encoded(self.target_vocabulary, [target for _, target in training])
-        self._epochs = Epochs(self._sources.lengths, self._targets.lengths, seed)
+        self._epochs = Epochs(self._sources.lengths, self._targets.lengths, self._seed)
         self.development = self._split_of("development", parts["development"])
         self.test = self._split_of("test", parts["test"])
         self.notes = tuple(notes)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tinygrad_attn.data.batch import Batch, Split, check_batch_size
+from tinygrad_attn.data.checks import integer
 from tinygrad_attn.data.membership import Membership
 from tinygrad_attn.data.text import TextFormat
 from tinygrad_attn.data.vocabulary import FIRST_CONTENT_ID, Ids, Vocabulary
@@ -62,20 +63,12 @@ class Task(TextFormat):
         super().__init__("spaces", "spaces")
         if name not in TASKS:
             raise DataError(f"unknown task {name!r}, expected one of {', '.join(TASKS)}")
-        for option, value, least, most in (
-            ("symbols", symbols, 1, MOST_SYMBOLS),
-            ("min_length", min_length, 1, LONGEST),
-            ("max_length", max_length, min_length, LONGEST),
-            ("seed", seed, 0, None),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise DataError(f"{name}: {option} is {value!r}, expected an integer of at least {least}")
-            if most is not None and value > most:
-                raise DataError(f"{name}: {option} is above {most}, the most that a toy task has")
         self.name = name
-        self._symbols, self._seed, self._equal_lengths = symbols, seed, equal_lengths
-        self._min_length, self._max_length = min_length, max_length
-        self._membership = Membership(symbols, min_length, max_length, seed)
+        self._symbols = integer(f"{name}: symbols", symbols, 1, MOST_SYMBOLS)
+        self._min_length = integer(f"{name}: min_length", min_length, 1, LONGEST)
+        self._max_length = integer(f"{name}: max_length", max_length, self._min_length, LONGEST)
+        self._seed, self._equal_lengths = integer(f"{name}: seed", seed, 0), equal_lengths
+        self._membership = Membership(self._symbols, self._min_length, self._max_length, self._seed)
         self.source_vocabulary = self.target_vocabulary = Vocabulary(tuple(str(n) for n in range(symbols)))
         development, test = self._membership.sets(DEVELOPMENT_SIZE, TEST_SIZE)
         if not development or not test:
