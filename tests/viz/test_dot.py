@@ -107,6 +107,24 @@ def test_nan_and_infinity_stand_out() -> None:
     assert "NaN" not in ta.viz.graph(ta.Tensor([1.0], requires_grad=True) * 2.0).dot.source
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_nan_stands_out_among_the_gradients_of_folded_steps(place: int) -> None:
+    x = ta.Tensor([1.0, 2.0], requires_grad=True, name="x")
+    steps = []
+    for i in range(3):
+        with ta.scope(f"step {i + 1}"):
+            s = x * 1.0
+            s.name = "s"
+            steps.append((s * (np.nan if i == place else 2.0 + i)).sum())
+    y = steps[0] + steps[1] + steps[2]
+    y.backward()
+    text = ta.viz.graph(y, fold="step *").dot.source
+    known = sorted(np.sqrt(2) * (2.0 + i) for i in range(3) if i != place)
+    row = next(line for line in text.split("<tr>") if "s × 3" in line)
+    assert f"NaN × 1, {known[0]:.4g} … {known[1]:.4g}" in row
+    assert 'bgcolor="#f9c6c6"' in row and "#c81e1e" in row
+
+
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf", "dot", "gv"])
 def test_files_by_suffix(kind: str, tmp_path: Path) -> None:
     graph = ta.viz.graph(running_example())

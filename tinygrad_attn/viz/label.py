@@ -45,7 +45,7 @@ class Scale:
 
     def shade(self, gradients: Sequence[np.ndarray]) -> str:
         """The colour for the largest of the gradients."""
-        size = max((rms(g) for g in gradients), default=0.0)
+        size = _largest(gradients)
         if not math.isfinite(size):
             return "#f9c6c6"
         if size == 0 or self.largest == 0:
@@ -54,7 +54,7 @@ class Scale:
 
     def width(self, gradients: Sequence[np.ndarray]) -> float:
         """The width of a line along which the gradients flow."""
-        size = max((rms(g) for g in gradients), default=0.0)
+        size = _largest(gradients)
         if not math.isfinite(size):
             return 3.0
         if size == 0 or self.largest == 0:
@@ -64,6 +64,11 @@ class Scale:
     def _decades_below(self, size: float) -> float:
         """How many factors of ten the size is below the largest; their quotient may be out of range."""
         return math.log10(self.largest) - math.log10(size)
+
+
+def _largest(gradients: Sequence[np.ndarray]) -> float:
+    """The largest root mean square, 0 without gradients; NaN if one is."""
+    return float(np.max([rms(g) for g in gradients], initial=0.0))
 
 
 def rms(gradient: np.ndarray) -> float:
@@ -170,10 +175,14 @@ def _inner_rows(node: Node, scale: Scale, mark: str) -> list[str]:
 
 
 def norms_text(gradients: Sequence[np.ndarray]) -> str:
-    """The norms of several gradients: from which to which."""
-    norms = [norm(g) for g in gradients]
-    low, high = number(min(norms)), number(max(norms))
-    return low if low == high else f"{low} … {high}"
+    """The norms of several gradients: from which to which, and how many are not finite."""
+    norms = np.array([norm(g) for g in gradients])
+    finite = norms[np.isfinite(norms)]
+    parts = [strange_entries(norms) or ""]
+    if finite.size:
+        low, high = number(finite.min()), number(finite.max())
+        parts.append(low if low == high else f"{low} … {high}")
+    return ", ".join(filter(None, parts))
 
 
 def _row(mark: str, lines: Sequence[str], colour: str, alarm: bool, literal: bool = False) -> str:
