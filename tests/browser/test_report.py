@@ -264,6 +264,50 @@ def test_the_graph_is_walked_by_keyboard(run: Path, open_page: Open) -> None:
     assert page.locator('#graph [tabindex="0"][data-id]').count() == 1  # one place in the order of Tab
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "#curves svg",
+        '.examples [tabindex="0"]',
+        '#alignment-view .heat [tabindex="0"]',
+        '#flow .choices [tabindex="0"]',
+        '#graph .canvas [tabindex="0"]',
+    ],
+)
+def test_commands_of_the_browser_stay_its_own(run: Path, open_page: Open, place: str) -> None:
+    page = open_page(page_of(run))
+    page.locator(place).first.focus()
+    page.evaluate("() => { window.taken = []; window.focusedAtFirst = document.activeElement; }")
+    page.evaluate("addEventListener('keydown', event => event.defaultPrevented && taken.push(event.key))")
+    before = page.locator("#graph .canvas > g").get_attribute("transform")
+    for keys in ("Alt+ArrowLeft", "Alt+ArrowRight", "Control+Home", "Control+=", "Control+-", "Control+0"):
+        page.keyboard.press(keys)
+    assert page.evaluate("taken") == []
+    assert page.evaluate("document.activeElement === focusedAtFirst")
+    assert page.locator("#graph .canvas > g").get_attribute("transform") == before
+
+
+def test_a_window_of_another_size_shows_the_same_part_of_the_graph(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    page.locator("#graph .canvas").scroll_into_view_if_needed()
+
+    def beside_the_middle() -> float:
+        frame, it = page.locator("#graph .canvas").bounding_box(), box(page, "loss").bounding_box()
+        return float(it["x"] - frame["x"] - frame["width"] / 2)
+
+    for _ in range(3):
+        page.get_by_role("button", name="Zoom in").click()
+    before = scale(page), beside_the_middle()
+    page.set_viewport_size({"width": 1000, "height": 700})
+    page.wait_for_timeout(100)
+    assert (scale(page), beside_the_middle()) == (pytest.approx(before[0]), pytest.approx(before[1], abs=1))
+    page.get_by_role("button", name="Fit").click()
+    page.set_viewport_size({"width": 700, "height": 700})
+    page.wait_for_timeout(100)
+    frame, it = page.locator("#graph .canvas").bounding_box(), box(page, "loss").bounding_box()
+    assert frame["x"] < it["x"] and it["x"] + it["width"] < frame["x"] + frame["width"]
+
+
 def test_the_very_name_is_found_first(run: Path, open_page: Open) -> None:
     page = open_page(page_of(run))
     page.get_by_role("searchbox").fill("h")
@@ -501,6 +545,16 @@ def test_columns_are_equally_wide_and_their_words_apart(
         "words => words.map(one => one.getBoundingClientRect()).map(r => [r.left, r.right])"
     )
     assert all(right + 2 <= left for (_, right), (left, _) in pairwise(places))
+
+
+def test_of_very_many_words_the_matrices_have_the_first(tmp_path: Path, open_page: Open) -> None:
+    started = time.perf_counter()
+    page = open_page(of_many_words(tmp_path, [f"w{i}" for i in range(400)]))
+    assert time.perf_counter() - started < 8  # 30 s and more with a cell for each pair
+    for place in ("#alignment-view", "#flow-view"):
+        assert page.locator(f"{place} .heat tbody td").count() == 100 * 100
+        note = page.locator(f"{place} .with-scale .quiet").inner_text()
+        assert note == "Of 400 source words and 400 output words, up to 100 of each are drawn."
 
 
 @pytest.mark.parametrize("words", WIDE.values(), ids=WIDE.keys())

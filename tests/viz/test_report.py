@@ -16,6 +16,7 @@ import pytest
 
 import tinygrad_attn as ta
 from tests.viz.support import CELLS, SCORES, small_loss
+from tinygrad_attn.viz.report import data as page_data
 from tinygrad_attn.viz.report.data import flow_data, graph_data, plain
 from tinygrad_attn.viz.report.page import page
 from tinygrad_attn.viz.report.read import RunData, RunFilesError
@@ -269,6 +270,50 @@ def test_the_page_is_told_nothing_of_the_limit_of_a_picture() -> None:
     data = graph_data(graph, list("abcd"), list("xyz"))
     assert data["notices"] == graph.record.notices == graph_data(ta.viz.graph(loss), [], [])["notices"]
     assert sum(box["tensors"] for box in data["boxes"]) == len(graph.record.nodes)
+
+
+def test_of_a_long_example_the_page_has_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = ta.viz.gradient_flow(small_loss())
+    whole = flow_data(flow, list("abcd"), list("xyz"))
+    assert whole["words"] == [4, 3]
+    monkeypatch.setattr(page_data, "WORDS", 2)
+    data = flow_data(flow, list("abcd"), list("xyz"))
+    assert (data["source"], data["target"], data["words"]) == (["a", "b"], ["x", "y"], [4, 3])
+    for key in ("α", "∂α", "∂e"):
+        assert data[key] == [row[:2] for row in whole[key][:2]]
+    for part, rows in whole["h"].items():
+        assert data["h"][part] == [row[:2] for row in rows[:2]]
+    for part, row in whole["all"].items():
+        assert data["all"][part] == row[:2]
+    for part, row in whole["s"].items():
+        assert data["s"][part] == row[:3]
+    assert data["logits"] == whole["logits"][:2]
+    assert data["links"] == [link for link in whole["links"] if not {"3"} & {end[-1] for end in link[:2]}]
+
+
+def test_a_graph_of_too_many_boxes_is_on_the_page_as_its_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = ta.viz.graph(small_loss(), limit=16)
+    monkeypatch.setattr(page_data, "BOXES", 20)
+    data = graph_data(graph, list("abcd"), list("xyz"))
+    assert [box["id"] for box in data["boxes"] if box["kind"] == "steps"]
+    assert {box["id"] for box in data["boxes"]} == {node.id for node in graph.boxes}
+    assert len(data["lines"]) == len(graph.lines)
+    assert data["notices"] == graph.notices and "repeated steps are folded" in data["notices"][-1]
+
+
+def test_a_line_of_several_gradients_does_not_hide_nan() -> None:
+    x = ta.Tensor([1.0, 2.0], requires_grad=True)
+    with ta.scope("a"):
+        first = [x * 1.0, x * 2.0]
+    with ta.scope("b"):
+        y = (first[0] * 3.0 + first[1] * np.nan).sum()
+    y.backward()
+    (line,) = [
+        line
+        for line in graph_data(ta.viz.graph(y, fold=["a", "b"]), [], [])["lines"]
+        if line["gradient"].get("several")
+    ]
+    assert line["gradient"]["norm"] == "NaN"
 
 
 def test_large_arrays_are_described_and_strange_numbers_are_words() -> None:

@@ -15,7 +15,7 @@ function drawAlignments(place, examples) {
       one.right ? null : html("span", { class: "wrong" }, "wrong")),
   );
   const list = html("div", { class: "examples", role: "listbox", "aria-label": "Examples of the test set" }, items);
-  list.addEventListener("keydown", (event) => {
+  onKeys(list, (event) => {
     const here = items.indexOf(document.activeElement);
     const next = { ArrowDown: here + 1, ArrowRight: here + 1, ArrowUp: here - 1, ArrowLeft: here - 1, Home: 0, End: items.length - 1 }[event.key];
     if (here < 0 || !items[next]) return;
@@ -57,7 +57,7 @@ function drawAlignments(place, examples) {
     fill(main,
       html("div", { class: "strip", "aria-label": "Source words, by their weight" }, strip),
       says,
-      html("div", { class: "with-scale" }, matrix.element, greyScale()),
+      html("div", { class: "with-scale" }, matrix.element, matrix.note, greyScale()),
       html("p", { class: "quiet" },
         right ? "Right" : html("span", {}, "Wrong; expected ", text(reference)),
         ` · log probability ${show(log)}`),

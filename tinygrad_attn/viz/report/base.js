@@ -87,6 +87,13 @@ const chartWidth = () => Math.min(460, Math.max(280, innerWidth - 36));
 let lastId = 0;
 const newId = (what) => `${what}-${++lastId}`;
 
+/** Listens for keys; those pressed with Ctrl, Alt or Meta are commands of the browser and stay that. */
+function onKeys(element, act) {
+  element.addEventListener("keydown", (event) => {
+    if (!event.ctrlKey && !event.altKey && !event.metaKey) act(event);
+  });
+}
+
 /** A row of buttons of which one is pressed; arrow keys move. `choose(index)` is told. */
 function choices(label, names, choose, chosen = 0) {
   const buttons = names.map((name, index) =>
@@ -101,7 +108,7 @@ function choices(label, names, choose, chosen = 0) {
   }
   press(chosen, false);
   const group = html("div", { class: "choices", role: "radiogroup", "aria-label": label }, buttons);
-  group.addEventListener("keydown", (event) => {
+  onKeys(group, (event) => {
     const move = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!move) return;
     event.preventDefault();

@@ -76,7 +76,7 @@ function chart({ title, unit, series, fromZero = true, top = null }) {
   drawing.addEventListener("pointerleave", rest);
   drawing.addEventListener("focus", () => at(place));
   drawing.addEventListener("blur", rest);
-  drawing.addEventListener("keydown", (event) => {
+  onKeys(drawing, (event) => {
     const next = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: steps.length - 1 }[event.key];
     if (next === undefined) return;
     event.preventDefault();

@@ -16,10 +16,15 @@ from tinygrad_attn.viz.flow import GradientFlow
 from tinygrad_attn.viz.fold import numbered
 from tinygrad_attn.viz.graph import Graph
 from tinygrad_attn.viz.nodes import Edge, Node
+from tinygrad_attn.viz.roles import number_in
 from tinygrad_attn.viz.text import norm, number, one_line
 
 ENTRIES = 1024
 """Up to how many entries an array is on the page in full; beyond, its shape, range and norm are."""
+WORDS = 100
+"""How many words of each side the gradient flow of an example has; of more, the first."""
+BOXES = 1000
+"""Up to how many boxes a graph is on the page as it is; beyond, as its picture within the limit."""
 
 
 def plain(x: Any) -> Any:
@@ -36,7 +41,9 @@ def plain(x: Any) -> Any:
 def flow_data(flow: GradientFlow, source: Sequence[str], target: Sequence[str]) -> dict[str, Any]:
     """The gradient flow of one example.
 
-    {"source", "target": tokens, "loss",
+    T and N are at most 100; of a longer example it is the beginning.
+
+    {"source", "target": tokens, "words": how many of each there are, "loss",
      "α", "∂α", "∂e": N rows of T numbers, none of the gradient of constants,
      "h": {part: N rows of T norms: what reached h_j at step i through it}, where steps are apart,
      "all": {"whole": norms of h_1 ... h_T over all steps, part: likewise},
@@ -46,37 +53,46 @@ def flow_data(flow: GradientFlow, source: Sequence[str], target: Sequence[str]) 
 
     Args:
         flow: of the loss of a Seq2Seq on a batch of one.
-        source: T tokens.
-        target: N tokens, the end included.
+        source: the tokens of the source.
+        target: those of the output, the end included.
     """
+    steps = min(len(target), WORDS)
     return {
-        "source": list(source),
-        "target": list(target),
+        "source": list(source[:WORDS]),
+        "target": list(target[:WORDS]),
+        "words": [len(source), len(target)],
         "loss": plain(flow.value("loss")),
         "α": plain(_matrix(flow.values("α"))),
         "∂α": plain(_matrix(flow.rows("α"))),
         "∂e": plain(_matrix(flow.rows("e"))),
         "h": _parts_of_h(flow, len(source)),
-        "all": {"whole": _norms(flow.rows("h"))}
-        | {part: _norms(flow.rows("h", part)) for part in flow.part_names("h")},
-        "s": {"whole": _norms(flow.rows("s"))}
-        | {part: _norms(flow.rows("s", part)) for part in flow.part_names("s")},
-        "logits": _norms(flow.rows("logits")),
-        "links": [[user, used, plain(norm(part))] for (user, used), part in flow.links.items()],
+        "all": {"whole": _norms(flow.rows("h")[:WORDS])}
+        | {part: _norms(flow.rows("h", part)[:WORDS]) for part in flow.part_names("h")},
+        "s": {"whole": _norms(flow.rows("s")[: steps + 1])}
+        | {part: _norms(flow.rows("s", part)[: steps + 1]) for part in flow.part_names("s")},
+        "logits": _norms(flow.rows("logits")[:steps]),
+        "links": [
+            [user, used, plain(norm(part))]
+            for (user, used), part in flow.links.items()
+            if max(number_in(user) or 0, number_in(used) or 0) <= steps
+        ],
     }
 
 
 def _parts_of_h(flow: GradientFlow, length: int) -> dict[str, list[list[Any]]]:
-    by_step = [] if flow.layout.together else [flow.parts("h", step) for step in range(1, flow.count + 1)]
-    nothing: list[Any] = [0.0] * length
+    steps = 0 if flow.layout.together else min(flow.count, WORDS)
+    by_step = [flow.parts("h", step) for step in range(1, steps + 1)]
+    nothing: list[Any] = [0.0] * min(length, WORDS)
     return {
-        part: [_norms(parts[part].reshape(length, -1)) if part in parts else nothing for parts in by_step]
+        part: [
+            _norms(parts[part].reshape(length, -1)[:WORDS]) if part in parts else nothing for parts in by_step
+        ]
         for part in dict.fromkeys(part for parts in by_step for part in parts)
     }
 
 
 def _matrix(rows: Sequence[np.ndarray]) -> np.ndarray:
-    return np.stack([row.reshape(-1) for row in rows]) if rows else np.zeros((0, 0))
+    return np.stack([row.reshape(-1)[:WORDS] for row in rows[:WORDS]]) if rows else np.zeros((0, 0))
 
 
 def _norms(rows: Iterable[np.ndarray]) -> list[Any]:
@@ -92,30 +108,32 @@ def graph_data(graph: Graph, source: Sequence[str], target: Sequence[str]) -> di
      "lines": [{"source", "target", "gradient": A}]}
 
     Boxes are those that the level of detail asks for: the page folds and draws them itself, so what a limit
-    does to a picture is not said here. "tensors" counts what a box stands for, "parts" are the first 40 of
-    them. The label of a box says its step: s in step 2 is "s₂".
+    does to a picture is not said here, unless there are more than 1,000, which no browser draws at once: then
+    they are those of the picture within its limit. "tensors" counts what a box stands for, "parts" are the
+    first 40 of them. The label of a box says its step: s in step 2 is "s₂".
 
     An array A is null where nothing is known, or {"shape", "norm", "low", "high", "data"}: "low" and "high"
     are the ends of what is finite, as text, or null; "data" the entries, null for more than 1,024, along a
     line, and of the parts of a box of one tensor. Of a line on which several tensors travel, A is {"shape":
     null, "norm", "data": null, "several"}: the largest norm, and of how many.
     """
+    whole = len(graph.nodes) <= BOXES
     return {
         "source": list(source),
         "target": list(target),
-        "notices": list(graph.record.notices),
+        "notices": list(graph.record.notices if whole else graph.notices),
         "traced": graph.record.traced,
         "output": graph.record.output,
-        "boxes": [_box(node) for node in _in_order(graph)],
-        "lines": [_line(edge) for edge in graph.edges],
+        "boxes": [_box(node) for node in _in_order(graph, graph.nodes if whole else graph.boxes)],
+        "lines": [_line(edge) for edge in (graph.edges if whole else graph.lines)],
     }
 
 
-def _in_order(graph: Graph) -> list[Node]:
+def _in_order(graph: Graph, boxes: Sequence[Node]) -> list[Node]:
     """The boxes by when the last tensor of each was computed."""
     position = {node.id: i for i, node in enumerate(graph.record.nodes)}
     return sorted(
-        graph.nodes,
+        boxes,
         key=lambda node: max(position[one.id] for one in (node, *node.members) if one.id in position),
     )
 
@@ -166,7 +184,7 @@ def _line(edge: Edge) -> dict[str, Any]:
     return {
         "source": edge.source,
         "target": edge.target,
-        "gradient": {"shape": None, "norm": plain(max(norms)), "data": None, "several": len(norms)},
+        "gradient": {"shape": None, "norm": plain(np.max(norms)), "data": None, "several": len(norms)},
     }
 
 

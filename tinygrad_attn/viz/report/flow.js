@@ -82,6 +82,8 @@ function bars(title, labels, series, marked = -1) {
   const width = chartWidth(), height = 150, below = 26, above = 8, left = 46;
   const most = largest(series.flatMap((one) => one.values)) || 1;
   const room = (width - left) / labels.length;
+  // With many words only as many names as have room.
+  const every = Math.ceil(Math.min(30, 8 * largest(labels.map((label) => [...label].length)) + 4) / room);
   const each = Math.min(22, (room * 0.7) / series.length);
   const y = (value) => (height - below - above) * (size(value) / most);
   const groups = labels.map((label, k) => {
@@ -91,8 +93,7 @@ function bars(title, labels, series, marked = -1) {
         class: `bar ${one.kind}`, x: x + (n - series.length / 2) * each, width: Math.max(1, each - 1.5),
         y: height - below - y(one.values[k]), height: y(one.values[k]),
       }, svg("title", {}, `${one.label}: ${show(one.values[k], 5)}`))),
-      // With many words only as many names as have room.
-      k % Math.ceil(18 / room) ? null : svg("text", { x, y: height - 8, "text-anchor": "middle" }, shorten(label, Math.max(2, Math.floor(room / 7.5)))));
+      k % every ? null : svg("text", { x, y: height - 8, "text-anchor": "middle" }, shorten(label, Math.max(2, Math.floor((every * room) / 7.5)))));
   });
   const said = series.map((one) => `${one.label}: ${one.values.map((value) => show(value)).join(", ")}`).join("; ");
   return html("figure", { class: "chart" },
@@ -163,7 +164,7 @@ function drawFlow(place, snapshots, examples) {
     beside.classList.toggle("stacked", here.source.length > 12);
     const focused = left.contains(document.activeElement);
     matrix = heatTable({
-      caption: `${name}: output words by row, source words by column`, source: here.source, target: here.target,
+      caption: `${name}: output words by row, source words by column`, source: here.source, target: here.target, words: here.words,
       values: here[key], signed, name,
       light(i) {
         if (now.step === i + 1) return;
@@ -172,9 +173,9 @@ function drawFlow(place, snapshots, examples) {
         details();
       },
     });
-    fill(left, html("div", { class: "with-scale" }, matrix.element, signed ? signScale(here[key]) : greyScale()));
+    fill(left, html("div", { class: "with-scale" }, matrix.element, matrix.note, signed ? signScale(here[key]) : greyScale()));
     matrix.light(now.step - 1);
-    if (focused) left.querySelector(`[data-row="${now.step - 1}"]`).focus();
+    if (focused) left.querySelector(`[data-row="${now.step - 1}"]`)?.focus();
     loss.textContent = `loss ${show(here.loss)}`;
     details();
   }

@@ -69,7 +69,9 @@ function drawGraph(place, data) {
 
   // The first two steps show how one leads to the next; the others open when they are wanted.
   const folded = new Set(steps.filter((key) => Number(/\d+$/.exec(key)[0]) > 2));
-  let withWeights = false, chosen = null, found = new Set(), layout = null, view = { x: 0, y: 0, k: 1 };
+  let withWeights = false, chosen = null, found = new Set(), layout = null;
+  // What is seen, whether the reader went there, and the size of the frame then.
+  let view = { x: 0, y: 0, k: 1 }, steered = false, frame = null;
 
   // The drawing, and how it is moved.
   const world = svg("g");
@@ -80,15 +82,20 @@ function drawGraph(place, data) {
   function move() {
     world.setAttribute("transform", `translate(${view.x.toFixed(2)} ${view.y.toFixed(2)}) scale(${view.k.toFixed(4)})`);
     drawing.classList.toggle("far", view.k < 0.55);
+    steered = true;
+  }
+  function measure() {
+    frame = drawing.getBoundingClientRect();
+    // In its own units the drawing keeps its place when it is printed, on a paper of another width.
+    if (frame.width) drawing.setAttribute("viewBox", `0 0 ${frame.width} ${frame.height}`);
   }
   function fit() {
-    const box = drawing.getBoundingClientRect();
-    if (!box.width || !layout) return;
-    // In its own units the drawing keeps its place when it is printed, on a paper of another width.
-    drawing.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
-    const k = Math.min((box.width - 32) / layout.width, (box.height - 32) / layout.height, 1.25);
-    view = { k, x: (box.width - k * layout.width) / 2, y: (box.height - k * layout.height) / 2 };
+    measure();
+    if (!frame.width || !layout) return;
+    const k = Math.min((frame.width - 32) / layout.width, (frame.height - 32) / layout.height, 1.25);
+    view = { k, x: (frame.width - k * layout.width) / 2, y: (frame.height - k * layout.height) / 2 };
     move();
+    steered = false;
   }
   /** The whole, where that can be read; of what is wider than a narrow screen, its first step. */
   function overview() {
@@ -97,7 +104,17 @@ function drawGraph(place, data) {
     if (view.k < 0.45) {
       view.k = 0.7;
       centre(first);
+      steered = false;
     }
+  }
+  /** In a frame of another size: the whole, or what the reader went to, still in the middle. */
+  function resized() {
+    if (!steered) return overview();
+    const before = frame;
+    measure();
+    view.x += (frame.width - before.width) / 2;
+    view.y += (frame.height - before.height) / 2;
+    move();
   }
   function centre(item) {
     const box = drawing.getBoundingClientRect();
@@ -125,7 +142,7 @@ function drawGraph(place, data) {
   }
 
   const subtitle = (box) => (box.kind === "parameters" ? box.parts.length && box.parts.map((part) => part.label).join(", ")
-    : box.operation && box.operation !== box.label ? box.operation : shapeText(box.value)) || "";
+    : !box.value ? `${box.tensors} tensors` : box.operation && box.operation !== box.label ? box.operation : shapeText(box.value)) || "";
 
   function render(focus = null) {
     const seen = data.boxes.filter((box) => withWeights || !isWeight(box));
@@ -159,9 +176,11 @@ function drawGraph(place, data) {
     const ways = [...joined.values()].map((way) => {
       const { path, along } = course(layout.items.get(way.a), layout.items.get(way.b));
       const amount = largest(way.parts.map((line) => line.gradient?.norm));
-      const strange = way.parts.some((line) => typeof line.gradient?.norm === "string");
+      const strange = way.parts.map((line) => line.gradient?.norm).find((norm) => typeof norm === "string");
       const width = amount && most ? Math.max(0.8, 5 + 1.3 * Math.log10(amount / most)) : 0.8;
-      const text = way.parts.length > 1 || way.parts[0].gradient?.several ? `≤ ${show(amount)}` : show(way.parts[0].gradient?.norm);
+      const known = way.parts.filter((line) => line.gradient);
+      const several = way.parts.length > 1 || way.parts[0].gradient?.several;
+      const text = strange ? show(strange) : several && known.length ? `≤ ${show(amount)}` : show(known[0]?.gradient.norm);
       const name = (id) => byId.get(id)?.label ?? layout.items.get(id).scope.join(" / ");
       const element = svg("path", { class: strange ? "edge strange" : "edge", d: path, "stroke-width": width.toFixed(2), "data-from": way.a, "data-to": way.b },
         svg("title", {}, `${name(way.a)} → ${name(way.b)}: gradient ${text}`));
@@ -333,7 +352,7 @@ function drawGraph(place, data) {
     }
     return best;
   }
-  drawing.addEventListener("keydown", (event) => {
+  onKeys(drawing, (event) => {
     const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
     if (way && event.shiftKey) {
       view.x -= 60 * way[0];
@@ -450,5 +469,5 @@ function drawGraph(place, data) {
     refold(keys)();
     fit();
   }
-  new ResizeObserver(overview).observe(drawing);
+  new ResizeObserver(resized).observe(drawing);
 }

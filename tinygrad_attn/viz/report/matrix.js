@@ -14,11 +14,15 @@ function paint(cell, value, most, signed) {
   cell.classList.toggle("signed", signed);
 }
 
+/** How many rows and columns a matrix has at most: a browser takes long over more cells. */
+const MOST_WORDS = 100;
+
 /**
- * A heat map as a table. Output words are buttons: pointing at one or focusing it lights its row and says so by
+ * A heat map as a table, of the beginning where there are more `words` of a side than it has; `note` says so. Output words are buttons: pointing at one or focusing it lights its row and says so by
  * `light(row)`; the arrow keys go from one to the next.
  */
-function heatTable({ caption, source, target, values, signed = false, light, name = "α" }) {
+function heatTable({ caption, source: sources, target: targets, words = [sources.length, targets.length], values, signed = false, light, name = "α" }) {
+  const [source, target] = [sources, targets].map((side) => side.slice(0, MOST_WORDS));
   const many = source.length > 16;
   const upright = Math.max(...source.map((token) => [...token].length), 1) > (many ? 1 : 3);
   const most = largest(values.flat());
@@ -31,8 +35,7 @@ function heatTable({ caption, source, target, values, signed = false, light, nam
     buttons.push(button);
     const cells = source.map((_, j) => {
       const value = values[i]?.[j] ?? 0;
-      const cell = html("td", { "data-value": value, title: `${name}${subscript(i + 1)},${subscript(j + 1)} = ${show(value, 5)}` },
-        html("span", { class: "visually-hidden" }, show(value)));
+      const cell = html("td", { "data-value": value, "aria-label": show(value), title: `${name}${subscript(i + 1)},${subscript(j + 1)} = ${show(value, 5)}` });
       paint(cell, value, most, signed);
       return cell;
     });
@@ -49,7 +52,7 @@ function heatTable({ caption, source, target, values, signed = false, light, nam
     html("thead", {}, html("tr", {}, html("td", {}), columns)),
     html("tbody", {}, rows),
   );
-  table.addEventListener("keydown", (event) => {
+  onKeys(table, (event) => {
     const here = buttons.indexOf(document.activeElement);
     const next = { ArrowDown: here + 1, ArrowUp: here - 1, Home: 0, End: buttons.length - 1 }[event.key];
     if (here < 0 || next === undefined || !buttons[next]) return;
@@ -72,7 +75,10 @@ function heatTable({ caption, source, target, values, signed = false, light, nam
     });
     if (told && light) light(i);
   }
-  return { element: html("div", { class: "scroll" }, table), light: (i) => show_(i, false) };
+  const [columnCount, rowCount] = words;
+  const note = columnCount > source.length || rowCount > target.length
+    ? html("p", { class: "quiet" }, `Of ${columnCount} source words and ${rowCount} output words, up to ${MOST_WORDS} of each are drawn.`) : null;
+  return { element: html("div", { class: "scroll" }, table), note, light: (i) => show_(i, false) };
 }
 
 /** The scale beside a heat map. */
