@@ -1078,3 +1078,17 @@ def test_second_derivatives_at_a_norm_of_nothing(method: Any) -> None:
     for fn in (ta.norm, ta.std, lambda x: ta.norm(x, axis=0)):
         for x in (np.zeros((3, 4)), np.zeros((1, 2)), np.eye(3)[:, :2]):
             assert checked(fn, x, order=2, method=method)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_rule_that_reads_what_the_latest_call_left(order: int) -> None:
+    class Square:
+        def forward(self, x: Any) -> Any:
+            self.x = x
+            return x * x
+
+    kept = Square()
+    square = ta.Primitive("square", kept.forward, lambda g, y, x: 2 * g * kept.x)
+    report = checked(square, NORMAL(3), order=order)
+    assert not report and "before and after another call" in report.problems[0]
+    assert "the latest call left" in str(report)

@@ -161,16 +161,21 @@ def _faults_of_kernels(problem: Problem, values: list[np.ndarray]) -> list[str]:
 
 
 def _faults_of_repeating(problem: Problem, upstream: Sequence[np.ndarray]) -> list[str]:
-    """Where backward passes through one graph differ: a second one, or one for a single variable."""
+    """Where backward passes through one graph differ: a second one, one for a single variable, a late one."""
     try:
-        first, second, alone = FirstOrder(problem, upstream).gradient_again()
+        first, *rest = FirstOrder(problem, upstream).gradient_again()
     except BackwardError:  # told by the check itself
         return []
     problems: list[str] = []
-    for others, what, guess in (
-        (second, "two backward passes through one graph", "writes to what its kernel saved, or has a state"),
-        (alone, "backward passes for all variables and for one", "errs where not all gradients are needed"),
-    ):
+    told = (
+        ("two backward passes through one graph", "writes to what its kernel saved, or has a state"),
+        ("backward passes for all variables and for one", "errs where not all gradients are needed"),
+        (
+            "backward passes before and after another call of the function",
+            "takes values from where the latest call left them, such as an attribute",
+        ),
+    )
+    for others, (what, guess) in zip(rest, told, strict=True):
         differ = [
             variable.name
             for variable, a, b in zip(problem.variables, first, others, strict=True)

@@ -8,6 +8,7 @@ on plain arrays, with complex steps on complex ones.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -93,12 +94,20 @@ class FirstOrder(Objective):
         variables, outputs = self._problem.run(arrays)
         return [g.data for g in _by_rules(weigh(*outputs, *self.upstream), variables, recorded)]
 
-    def gradient_again(self) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-        """Two backward passes through one graph, and one for each array alone. Raises BackwardError."""
+    def gradient_again(self) -> list[list[np.ndarray]]:
+        """Two backward passes through one graph, one for each array alone, and one through the same graph
+        after the problem was run at other values. Raises BackwardError."""
         variables, outputs = self._problem.run(self.arrays)
         total = weigh(*outputs, *self.upstream)
-        first, second = ([g.data.copy() for g in _by_rules(total, variables)] for _ in range(2))
-        return first, second, [_by_rules(total, [variable])[0].data.copy() for variable in variables]
+
+        def gradient() -> list[np.ndarray]:
+            return [g.data.copy() for g in _by_rules(total, variables)]
+
+        first, second = gradient(), gradient()
+        alone = [_by_rules(total, [variable])[0].data.copy() for variable in variables]
+        with contextlib.suppress(Exception):  # of a function that refuses to go there
+            self._problem.run([array * (1 - 2.0**-10) for array in self.arrays])
+        return [first, second, alone, gradient()]
 
     def ignores_upstream(self, which: int) -> bool:
         """As `Objective.ignores_upstream`; compares with upstream gradients of another size and ratio."""
