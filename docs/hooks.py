@@ -202,7 +202,7 @@ def _ratios(title: str, rows: list[tuple[str, list[dict[str, float]]]], unit: st
 
 def with_range(ratios: list[float]) -> str:
     """The median, and from what to what."""
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}\u00a0to\u00a0{max(ratios):.2f})"
 
 
 def ideas_table() -> str:
@@ -277,8 +277,13 @@ def typeset(markdown: str) -> str:
     parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", markdown, flags=re.DOTALL | re.MULTILINE)
     for i in range(0, len(parts), 2):
         shown = re.sub(r"\$\$(.+?)\$\$", lambda found: _math(found[1], "block"), parts[i], flags=re.DOTALL)
-        parts[i] = re.sub(r"\$([^$\n]+)\$", lambda found: _math(found[1], "inline"), shown)
+        parts[i] = re.sub(r"\$([^$\n]+)\$", _inline, shown)
     return "".join(parts)
+
+
+def _inline(found: re.Match[str]) -> str:
+    """A formula within a line. In a span: Markdown ends the paragraph at a line that begins with <math>."""
+    return f"<span>{_math(found[1], 'inline')}</span>"
 
 
 def _math(tex: str, display: str) -> str:
