@@ -41,6 +41,21 @@ def test_settings_are_keywords() -> None:
     assert x.grad is not None and x.grad.tolist() == [3, 3]
 
 
+def test_inputs_go_by_position() -> None:
+    scale = ta.Primitive("scale", lambda x, by: x * by, lambda g, y, x, by: g * by, None)
+    scaled = ta.fused(lambda x, by: x * by, lambda x, by: x * by, lambda g, y, x, by: (g, g), name="scaled")
+    x = leaf([1.0, 2.0])
+    for call, name in (
+        (lambda: ta.where(x > 1, x, b=x), "where: b"),
+        (lambda: ta.maximum(x, b=x), "maximum: b"),
+        (lambda: ta.relu(x=x), "relu: x"),
+        (lambda: scale(x, by=x), "scale: by"),
+        (lambda: scaled(x, by=x), "scaled: by"),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} is a tensor given by name, expected by position$"):
+            call()
+
+
 def test_input_without_a_rule() -> None:
     pick = ta.Primitive("pick", lambda x, mask: x * mask, lambda g, y, x, mask: g * mask, None)
     x = leaf([1.0, 2.0])

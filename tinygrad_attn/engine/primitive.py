@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine.modes import scope, thread
+from tinygrad_attn.engine.operators import holds_tracked_tensor
 from tinygrad_attn.engine.tensor import Tensor, next_number, value_of
 
 _new = Tensor.__new__
@@ -82,7 +83,7 @@ class Primitive:
             # Without a dict where there are no settings: that is quicker.
             value = self.forward(*arrays, **static) if static else self.forward(*arrays)
         except (ValueError, TypeError, IndexError) as error:
-            named = _named(error, self.name, arrays)
+            named = _named(error, self.name, arrays, static)
             if named is error:
                 raise
             raise named from error
@@ -129,7 +130,7 @@ class Fused(Primitive):
         try:
             value, saved = self.run(arrays, static)
         except (ValueError, TypeError, IndexError) as error:
-            named = _named(error, self.name, arrays)
+            named = _named(error, self.name, arrays, static)
             if named is error:
                 raise
             raise named from error
@@ -236,7 +237,7 @@ def _record(
     """The Tensor of a computed value, which remembers how it came about where a gradient may be asked for."""
     output = _new(Tensor)
     if type(value) is not _ndarray:
-        value = _as_array(primitive, value)
+        value = _as_array(primitive, value, static)
     if value.dtype.kind not in "fcbiu":
         raise TypeError(_not_numbers(primitive, inputs, value.dtype))
     output.data = value
@@ -263,10 +264,13 @@ def _record(
     return output
 
 
-def _named(error: Exception, name: str, arrays: Sequence[Any]) -> Exception:
+def _named(error: Exception, name: str, arrays: Sequence[Any], static: dict[str, Any]) -> Exception:
     """A plain error of numpy's with the operation's name in front, and the shapes where they do not fit a
-    product; other errors as they are."""
+    product; other errors as they are. Of a tensor among the settings it says that it is none."""
     message = str(error)
+    by_name = [setting for setting, value in static.items() if holds_tracked_tensor(value)]
+    if by_name:
+        return TypeError(f"{name}: {by_name[0]} is a tensor given by name, expected by position")
     if type(error) not in (ValueError, TypeError, IndexError):
         return error
     if "core dimension" in message:  # of which numpy does not say what they belong to
@@ -298,9 +302,12 @@ def _too_few(gradients: Any, expected: int) -> str:
     return f"kernel_vjp returned {found}, expected a tuple of {expected}, one for each input"
 
 
-def _as_array(primitive: Primitive, value: Any) -> np.ndarray:
+def _as_array(primitive: Primitive, value: Any, static: dict[str, Any]) -> np.ndarray:
     if isinstance(value, (tuple, list)):
         raise TypeError(
             f"{primitive.name}: the forward function returned a {type(value).__name__}, expected one array"
         )
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except TypeError as error:  # a tensor that requires a gradient
+        raise _named(error, primitive.name, (), static) from error
