@@ -75,6 +75,23 @@ def test_a_mode_decorates_with_and_without_parentheses(mode: Any) -> None:
     assert bare.__name__ == "found" and bare.__doc__ == "Its words."
 
 
+def test_what_runs_after_its_call_cannot_be_decorated() -> None:
+    """The body of a generator would run outside the mode, and nobody would notice."""
+
+    def steps() -> Any:
+        yield 1
+
+    async def later() -> None: ...
+
+    async def later_steps() -> Any:
+        yield 1
+
+    for function in (steps, later, later_steps):
+        for decorate in (ta.no_grad, ta.no_grad(), ta.explicit):
+            with pytest.raises(TypeError, match=f"{function.__name__} runs after its call, outside the mode"):
+                decorate(function)
+
+
 def test_a_decorated_function_in_several_threads() -> None:
     started, ended = threading.Barrier(2, timeout=5), threading.Barrier(2, timeout=5)
     modes = []

@@ -10,12 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ContextDecorator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from tinygrad_attn.engine.primitive import Primitive
     from tinygrad_attn.engine.tensor import Tensor
     from tinygrad_attn.engine.workers import Workers
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Scope(NamedTuple):
@@ -85,6 +89,18 @@ class changed_mode(ContextDecorator):  # noqa: N801 - a context manager, named a
 
     def __exit__(self, *exception: object) -> None:
         thread.mode = self._found.pop()
+
+    def __call__(self, function: Function) -> Function:
+        """The function, with every call of it in the mode.
+
+        Raises:
+            TypeError: for generator and `async` functions.
+        """
+        if isgeneratorfunction(function) or iscoroutinefunction(function) or isasyncgenfunction(function):
+            raise TypeError(
+                f"{function.__name__} runs after its call, outside the mode; expected a function, or `with` inside"
+            )
+        return super().__call__(function)
 
     def _recreate_cm(self) -> changed_mode:  # a call of a decorated function, maybe in another thread
         return changed_mode(**self._settings)
