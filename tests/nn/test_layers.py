@@ -133,7 +133,19 @@ def test_a_padding_index_outside_the_table_is_an_error(padding: int) -> None:
         Embedding(4, 2, padding)
 
 
+@pytest.mark.parametrize("padding", [1.0, True, "1"])
+def test_a_padding_index_that_is_no_integer_is_an_error(padding: Any) -> None:
+    with pytest.raises(TypeError, match=f"padding_index is {padding!r}, expected an integer or None"):
+        Embedding(4, 2, padding_index=padding)
+
+
 # Dropout
+
+
+@pytest.mark.parametrize("p", ["0.5", None])
+def test_a_probability_that_is_no_number_is_an_error(p: Any) -> None:
+    with pytest.raises(TypeError, match=f"Dropout: probability is {p!r}, expected a number"):
+        Dropout(p)
 
 
 def test_dropout_does_nothing_in_evaluation_or_without_probability() -> None:

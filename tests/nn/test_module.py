@@ -184,6 +184,23 @@ def test_load_state_dict_is_all_or_nothing(state: Any, error: type[Exception], m
         np.testing.assert_array_equal(array, before[name])
 
 
+def test_the_arrays_of_a_shared_parameter_have_to_be_the_same() -> None:
+    """As those of a model without sharing are not: one of them would be lost."""
+    model = Module()
+    model.a, model.b = linear(), linear()
+    apart = model.state_dict()
+    apart["b.weight"] = apart["a.weight"] + 1
+    model.b = model.a
+    before = model.state_dict()
+    message = "Module: a.weight and b.weight are one parameter, but their arrays differ"
+    with pytest.raises(ValueError, match=message):
+        model.load_state_dict(apart)
+    np.testing.assert_array_equal(model.a.weight.data, before["a.weight"])
+    before["a.weight"][0, 0] = before["b.weight"][0, 0] = np.nan
+    model.load_state_dict(before)
+    assert np.isnan(model.b.weight.data[0, 0])
+
+
 def test_load_state_dict_is_all_or_nothing_when_a_value_overflows() -> None:
     model = linear(dtype=np.float32)
     before = model.state_dict()

@@ -328,6 +328,11 @@ def test_logits_that_are_not_finite_are_an_error(value: float) -> None:
             "beam_search: length_penalty is nan",
         ),
         (
+            lambda m: m.beam_search([[4]], None, 5, 2, None),
+            TypeError,
+            "beam_search: length_penalty is None, expected a number",
+        ),
+        (
             lambda m: m.beam_search([[4]], None, 100, 2, -400.0),
             ValueError,
             "beam_search: length_penalty is -400.0, so large that 100",

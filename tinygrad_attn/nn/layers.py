@@ -60,6 +60,8 @@ class Embedding(Module):
         check_sizes("Embedding", count=count, size=size)
         values = init.generator(rng).standard_normal((count, size))
         if padding_index is not None:
+            if isinstance(padding_index, bool) or not isinstance(padding_index, (int, np.integer)):
+                raise TypeError(f"Embedding: padding_index is {padding_index!r}, expected an integer or None")
             if not 0 <= padding_index < count:
                 raise ValueError(
                     f"Embedding: padding_index {padding_index} is outside a table of {count} rows"
@@ -95,6 +97,8 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5, *, rng: np.random.Generator | None = None) -> None:
+        if not hasattr(p, "__float__"):
+            raise TypeError(f"Dropout: probability is {p!r}, expected a number")
         if not 0 <= p < 1:
             raise ValueError(f"Dropout: probability {p} is outside 0 <= p < 1")
         self.p = p

@@ -114,7 +114,8 @@ class Module:
         Raises:
             TypeError: if `state` is not a mapping.
             KeyError: if names are missing or unknown.
-            ValueError: if a shape or kind of number differs.
+            ValueError: if a shape or kind of number differs, or the arrays of a parameter that is held in
+                several places differ.
         """
         title = type(self).__name__
         if not isinstance(state, Mapping):
@@ -123,7 +124,8 @@ class Module:
             )
         parameters = dict(self._all_parameters())
         _check_names(title, parameters, state)
-        arrays = {}
+        arrays: dict[str, np.ndarray] = {}
+        first: dict[int, str] = {}
         for name, parameter in parameters.items():
             array = np.asarray(state[name].data if isinstance(state[name], Tensor) else state[name])
             if array.shape != parameter.shape:
@@ -131,6 +133,9 @@ class Module:
             if not np.can_cast(array.dtype, parameter.dtype, "same_kind"):
                 raise ValueError(f"{title}: {name} has dtype {array.dtype}, expected {parameter.dtype}")
             arrays[name] = array.astype(parameter.dtype)
+            other = first.setdefault(id(parameter), name)
+            if not np.array_equal(arrays[name], arrays[other], equal_nan=True):
+                raise ValueError(f"{title}: {other} and {name} are one parameter, but their arrays differ")
         for name, parameter in parameters.items():
             np.copyto(parameter.data, arrays[name])
             parameter.note_written()

@@ -72,6 +72,8 @@ def beam_search(
     greedy one.
     """
     check_sizes("beam_search", max_length=max_length, beam_size=beam_size)
+    if not hasattr(length_penalty, "__float__"):
+        raise TypeError(f"beam_search: length_penalty is {length_penalty!r}, expected a number")
     if not np.isfinite(length_penalty):
         raise ValueError(f"beam_search: length_penalty is {length_penalty}, expected a finite number")
     if abs(length_penalty) * math.log(max_length) > MOST_LOG_WORTH:
