@@ -98,7 +98,7 @@ class changed_mode(ContextDecorator):  # noqa: N801 - a context manager, named a
         """
         if isgeneratorfunction(function) or iscoroutinefunction(function) or isasyncgenfunction(function):
             raise TypeError(
-                f"{function.__name__} runs after its call, outside the mode; expected a function, or `with` inside"
+                f"{function.__name__} runs after its call, outside the mode; use a `with` block inside it"
             )
         return super().__call__(function)
 
