@@ -121,15 +121,6 @@ def test_a_pipe_takes_the_data_and_stays(tmp_path: Path) -> None:
     assert seen == [b"1"] and pipe.is_fifo() and link.is_symlink()
 
 
-@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no such device")
-def test_a_device_without_space_is_named(tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space") as caught:
-        write_atomically(link, b"1")
-    assert caught.value.filename == str(link) and Path("/dev/full").is_char_device()
-
-
 @pytest.mark.skipif(os.name == "nt", reason="no pipes with names")
 def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

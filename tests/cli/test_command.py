@@ -41,6 +41,32 @@ def test_wrong_use_is_one_line(arguments: list[str], capsys: pytest.CaptureFixtu
     assert shown.err.count("\n") == 1 and not shown.out
 
 
+def test_unknown_arguments_are_those_of_their_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "copy", "--hiden", "3"]) == 2
+    assert capsys.readouterr().err == (
+        "error: unrecognized arguments: --hiden 3 (see tinygrad-attn train --help)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["train", "--", "-x"], ["predict", "--", "-x", "-y"], ["report", "--", "-x"]]
+)
+def test_what_stands_behind_two_dashes_is_no_option(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("error: -x: no such ")
+
+
+def test_signs_that_command_a_terminal_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir("/")
+    assert main(["predict", "\x1b[2J\u202e\udcff é"]) == 2
+    assert capsys.readouterr().err.startswith(r"error: \x1b[2J\u202e\udcff é: no such folder")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [

@@ -58,6 +58,18 @@ def test_flow(copy_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "norms over 3 steps" in capsys.readouterr().out and path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_picture_is_there_though_nobody_reads_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", leave)
+    path = tmp_path / "flow.svg"
+    main(["flow", "--out", str(path)])
+    assert path.read_text("utf-8").startswith("<?xml")
+
+
 def test_names_are_utf_8_whatever_the_locale(capsys: pytest.CaptureFixture[str]) -> None:
     alpha = "\udcce\udcb1"  # its bytes, as Python hands them over where the locale has no α
     assert main(["flow", "--path", "loss", "logits", "c1", f"{alpha}1"]) == 0

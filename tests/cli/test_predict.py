@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tinygrad_attn.cli import main
-from tinygrad_attn.train import RunFolder, load_run
+from tinygrad_attn.train import Prediction, Predictor, RunFolder, load_run
 
 Output = pytest.CaptureFixture[str]
 
@@ -142,6 +143,18 @@ def test_the_alignment_is_drawn_below(
     assert len(lines) == 2 + len(lines[0].split())
     assert lines[1].split() == ["1", "2", "3"]
     assert not any("\x1b" in line for line in lines)
+
+
+def test_of_a_long_output_the_beginning_is_drawn(
+    copy_run: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predict(self: Predictor, source: list[str], **_: Any) -> Prediction:
+        return Prediction(tuple(source), ("7",) * 45, -1.0, np.ones((45, len(source))), (), False)
+
+    monkeypatch.setattr(Predictor, "predict", predict)
+    lines, _ = predicted(capsys, copy_run, "--alignment", "1 2 3")
+    assert [line.split()[0] for line in lines[2:-1]] == ["7"] * 40
+    assert lines[-1] == "(not drawn: the last 5 of 45 symbols)"
 
 
 @pytest.mark.parametrize(

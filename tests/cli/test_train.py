@@ -87,7 +87,7 @@ WRONG = {
     "unknown task": (["revers"], "revers: no such task or file"),
     "hidden": (["copy", "--hidden", "0"], "hidden is 0, expected an integer of at least 1"),
     "odd width": (["copy", "--attention", "dot", "--hidden", "7"], "hidden is 7, expected an even number"),
-    "lr": (["copy", "--lr", "nan"], "lr is nan, expected a number above 0"),
+    "lr": (["copy", "--lr", "nan"], "lr is nan, expected a finite number above 0"),
     "minutes": (["copy", "--minutes", "-1"], "minutes is -1.0, expected a number above 0"),
     "steps": (["copy", "--steps", "0"], "steps is 0, expected an integer of at least 1"),
     "seed": (["copy", "--seed", "-1"], "seed is -1, expected an integer of at least 0"),

@@ -47,6 +47,7 @@ def test_impossible_models(settings: dict[str, Any], message: str) -> None:
         ({"steps": 0}, "steps is 0"),
         ({"steps": 10**400}, "steps is 1000"),
         ({"minutes": -1.0}, "minutes is -1.0, expected a number above 0"),
+        ({"steps": 1, "clip": float("inf")}, "clip is inf, expected a finite number above 0"),
         ({"minutes": NAN}, "minutes is nan"),
         ({"minutes": INF}, "minutes is inf"),
         ({}, "neither steps nor minutes"),

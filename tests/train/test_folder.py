@@ -140,6 +140,9 @@ def test_the_command_that_goes_on_can_be_pasted(tmp_path: Path) -> None:
         "--out",
         str(folder.path),
     ]
+    command = RunFolder("-a").command_to_resume("-x.tsv")
+    dashed = [os.path.join(".", name) for name in ("-x.tsv", "-a")]
+    assert shlex.split(command) == ["tinygrad-attn", "train", dashed[0], "--resume", "--out", dashed[1]]
     with pytest.raises(CheckpointError) as caught:
         folder.weights()
     assert str(caught.value).endswith(f"go on with: {folder.command_to_resume()}")

@@ -9,17 +9,24 @@ import sys
 from tinygrad_attn.train import Prediction
 from tinygrad_attn.viz.terminal import draw_alignment
 
+MOST_LINES = 40
+"""Output tokens that are drawn; a model that has not learned to end puts out a hundred and more."""
+
 
 def draw(prediction: Prediction) -> str:
     """The weights of a prediction that has an output token, as wide as the terminal, in colour if it has."""
-    return draw_alignment(
-        prediction.weights,
+    drawn = draw_alignment(
+        prediction.weights[:MOST_LINES],
         prediction.source,
-        prediction.tokens,
+        prediction.tokens[:MOST_LINES],
         width=shutil.get_terminal_size().columns,
         colour=coloured(),
         ascii_only=not _encodes("░▒▓█"),
     )
+    count = len(prediction.tokens)
+    if count <= MOST_LINES:
+        return drawn
+    return f"{drawn}\n(not drawn: the last {count - MOST_LINES} of {count} symbols)"
 
 
 def coloured() -> bool:

@@ -59,15 +59,17 @@ def run(arguments: argparse.Namespace) -> int:
     computation = computed(arguments)
     computation.loss.backward()
     flow = or_user_error(lambda: gradient_flow(computation.loss))
-    if arguments.path is None:
-        print(or_user_error(lambda: flow.table(arguments.step)))
-    else:
+    if arguments.path is not None:
         _print_path(flow, arguments.path)
-    if arguments.out is not None:
+        return OK
+    table = or_user_error(lambda: flow.table(arguments.step))
+    if arguments.out is None:
+        print(table)
+    else:  # the picture first: who reads the table may leave
         or_user_error(
             lambda: flow.save(arguments.out, computation.source, computation.target, arguments.step)
         )
-        print(arguments.out)
+        print(table, arguments.out, sep="\n")
     return OK
 
 

@@ -24,14 +24,20 @@ class Parser(argparse.ArgumentParser):
         self._mixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in ArgumentParser, but options may stand anywhere among the others, in every Python."""
+        """As in ArgumentParser, but options may stand anywhere among the others, in every Python; and what a
+        command does not know is its own error."""
         if self._mixing or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
-        self._mixing = True  # what is called next calls this method again
+        # What is called next calls this method again. Behind "--" nothing is mixed, and some Pythons lose it.
+        self._mixing = True
+        parse = super().parse_known_args if args[:1] == ["--"] else self.parse_known_intermixed_args
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            known, unknown = parse(args, namespace)
         finally:
             self._mixing = False
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and exit with code 2."""
@@ -52,10 +58,11 @@ def as_text(argument: str) -> str:
 
 
 def say(message: str) -> None:
-    """A message to the user, on standard error; it has one line, whatever is in it."""
+    """A message to the user, on standard error: one line, that commands no terminal, whatever is in it."""
     line = " ".join(message.splitlines())
+    shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
     try:
-        print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+        print(shown, file=sys.stderr, flush=True)
     except (OSError, ValueError):  # nobody listens, which is no reason to stop
         discard(sys.stderr)
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tinygrad_attn.cli.drawing import draw
+from tinygrad_attn.cli.drawing import MOST_LINES, draw
 from tinygrad_attn.cli.parser import OK, as_text, say
 from tinygrad_attn.data import TextFormat
 from tinygrad_attn.errors import DataError
@@ -49,7 +49,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--max-length", type=int, metavar="N", help="most output symbols (default: 100, or 3 times the input)"
     )
-    parser.add_argument("--alignment", action="store_true", help="draw where each output symbol looked")
+    parser.add_argument(
+        "--alignment",
+        action="store_true",
+        help=f"draw where each output symbol looked (the first {MOST_LINES})",
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON object for each input")
 
 

@@ -60,10 +60,11 @@ def _number(low: float, high: float = math.inf, *, above: bool = False, below: b
             or not (low < value if above else low <= value)
             or not (value < high if below else value <= high)
         ):
+            finite = "finite " if number and not fits else ""
             bounds = f"{'above' if above else 'of at least'} {low:g}"
             if high < math.inf:
                 bounds += f" and {'below' if below else 'at most'} {high:g}"
-            raise ConfigError(f"{name} is {value!r}, expected a number {bounds}")
+            raise ConfigError(f"{name} is {value!r}, expected a {finite}number {bounds}")
 
     return check
 

@@ -147,7 +147,8 @@ class RunFolder:
 
     def command_to_resume(self, *task: str) -> str:
         """The command that goes on with the run, to be pasted into a shell; `task` if its data have moved."""
-        return shlex.join(["tinygrad-attn", "train", *task, "--resume", "--out", str(self.path)])
+        names = [f".{os.sep}{name}" if name.startswith("-") else name for name in (*task, str(self.path))]
+        return shlex.join(["tinygrad-attn", "train", *names[:-1], "--resume", "--out", names[-1]])
 
     def sweep(self) -> None:
         """Remove the temporary files that a process left when it was killed while writing."""
