@@ -191,6 +191,19 @@ def test_saved_and_needs() -> None:
     assert y._saved is None
 
 
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_kernel_that_saves_nothing_where_something_is_asked_for(length: int) -> None:
+    """An array of two rows is no pair of a value and what was saved."""
+    operation = ta.fused(
+        lambda x: x * x, lambda x: x * x, lambda g, y, x, *, saved: (g * saved,), name="forgetful"
+    )
+    message = (
+        "forgetful: the kernel returned one ndarray, expected a pair, the array and what kernel_vjp is given"
+    )
+    with pytest.raises(TypeError, match=f"^{message} as saved"):
+        operation(leaf(np.ones((length, 2))))
+
+
 def test_gradient_may_be_missing() -> None:
     """A rule may answer None: no gradient flows to that input."""
     stop = ta.Primitive("stop", lambda x: x + 0, lambda g, y, x: None)

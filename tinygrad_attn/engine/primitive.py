@@ -141,7 +141,12 @@ class Fused(Primitive):
     def run(self, arrays: Sequence[Any], static: dict[str, Any]) -> tuple[Any, Any]:
         """The kernel's value and what it saves for the backward pass."""
         result = self.forward(*arrays, **static)
-        return result if self._takes_saved else (result, None)
+        if not self._takes_saved:
+            return result, None
+        if not isinstance(result, tuple):
+            kind = type(result).__name__
+            raise TypeError(f"{self.name}: the kernel returned a {kind}, expected (array, saved)")
+        return result
 
     def pull(self, node: Tensor, g: Any, wanted: Sequence[int]) -> list[Any]:
         """The gradients for the inputs in the slots `wanted`, from the kernel's backward pass."""
