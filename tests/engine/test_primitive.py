@@ -197,10 +197,9 @@ def test_a_kernel_that_saves_nothing_where_something_is_asked_for(length: int) -
     operation = ta.fused(
         lambda x: x * x, lambda x: x * x, lambda g, y, x, *, saved: (g * saved,), name="forgetful"
     )
-    message = (
-        "forgetful: the kernel returned one ndarray, expected a pair, the array and what kernel_vjp is given"
-    )
-    with pytest.raises(TypeError, match=f"^{message} as saved"):
+    with pytest.raises(
+        TypeError, match=r"^forgetful: the kernel returned a ndarray, expected \(array, saved\)"
+    ):
         operation(leaf(np.ones((length, 2))))
 
 
