@@ -68,6 +68,12 @@ def test_encoding_nothing_gives_an_empty_integer_array() -> None:
     assert ids.shape == (0,) and ids.dtype == np.int64
 
 
+@pytest.mark.parametrize("wrong", [np.array([[4, 5]]), [4.0], "45"])
+def test_decode_takes_one_row_of_integers(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="expected an integer; decode takes one sequence"):
+        Vocabulary(("a", "b")).decode(wrong)
+
+
 def test_decode_stops_at_eos_and_skips_bos_and_pad() -> None:
     vocabulary = Vocabulary(("a", "b"))
     assert vocabulary.decode(np.array([BOS, 4, PAD, 5, EOS, 4, 99])) == ["a", "b"]

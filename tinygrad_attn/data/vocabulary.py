@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import index
 
 import numpy as np
 import numpy.typing as npt
@@ -76,14 +77,21 @@ class Vocabulary:
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The symbols of one sequence of `ids` up to EOS, without BOS and PAD; UNK gives `<unk>`.
 
-        Raises IndexError for an id outside the table (ids after EOS are not looked at).
+        Raises IndexError for an id outside the table, TypeError for what is no integer, such as a row of a
+        batch (ids after EOS are not looked at).
         """
         tokens = []
-        for number in ids:
+        for entry in ids:
+            try:
+                number = index(entry)
+            except TypeError:
+                raise TypeError(
+                    f"Vocabulary: id {entry!r}, expected an integer; decode takes one sequence"
+                ) from None
             if number == EOS:
                 break
             if number not in (BOS, PAD):
-                tokens.append(self.token(int(number)))
+                tokens.append(self.token(number))
         return tokens
 
     def to_json(self) -> dict[str, object]:
