@@ -270,7 +270,22 @@ def test_wrong_arguments() -> None:
         flow.gradient("q")
     with pytest.raises(ValueError, match="1 labels"):
         flow.path("loss")
+    with pytest.raises(KeyError, match="there is no role 'alhpa'; there are loss, h, s"):
+        flow.norms("alhpa")
+    assert flow.norms("alpha") == flow.norms("α") != []
+    with pytest.raises(KeyError, match="h has no part 'vlaue', only value, key"):
+        flow.rows("h", "vlaue")
+    with pytest.raises(TypeError, match="step is '1', expected an integer"):
+        flow.table("1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"source holds \[1, 2, 3\], expected strings"):
+        flow.figure([1, 2, 3])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="h holds a int, expected Tensors"):
+        ta.viz.gradient_flow(loss, h=3)
+    with pytest.raises(TypeError, match=r"example is 0\.5, expected an integer"):
+        ta.viz.gradient_flow(loss, example=0.5)  # type: ignore[arg-type]
     x = ta.Tensor(1.0, requires_grad=True)
+    with pytest.raises(RuntimeError, match="the loss is a leaf"):
+        ta.viz.gradient_flow(x)
     y = x * x
     y.backward()
     with pytest.raises(ValueError, match="no tensor is called 'α' or 'e'"):

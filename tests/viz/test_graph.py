@@ -235,6 +235,18 @@ def test_wrong_arguments() -> None:
         ta.viz.graph(loss, limit=1)
     with pytest.raises(ValueError, match="fold='decodr' matches no scope; there are: "):
         ta.viz.graph(small_loss(), fold="decodr")
+    for setting, message in [
+        ({"limit": "10"}, "limit is '10', expected an integer"),
+        ({"limit": 2.5}, "limit is 2.5, expected an integer"),
+        ({"fold": 3}, "fold is 3, expected a pattern"),
+        ({"fold": [3]}, r"fold is \[3\], expected a pattern"),
+        ({"open": None}, "open is None, expected a pattern"),
+    ]:
+        wrong: Any = setting
+        with pytest.raises(TypeError, match=message):
+            ta.viz.graph(loss, **wrong)
+    with pytest.raises(TypeError, match="values is None, expected an integer"):
+        ta.viz.graph(loss).to_json(None)  # type: ignore[arg-type]
     with pytest.raises(KeyError, match="nobody"):
         ta.viz.graph(loss)["nobody"]
 

@@ -54,6 +54,10 @@ def test_rows_are_output_tokens_and_columns_source_tokens(weights: object) -> No
         (WEIGHTS, [4, 5, 6, 7], TARGET, TypeError, "source holds .* expected strings; decode ids first"),
         (WEIGHTS, SOURCE, np.array([4, 5, 6]), TypeError, "target holds"),
         (WEIGHTS.astype(complex), SOURCE, TARGET, TypeError, "dtype complex128"),
+        (WEIGHTS, None, TARGET, TypeError, "source holds None, expected strings"),
+        (WEIGHTS, SOURCE, 3, TypeError, "target holds 3, expected strings"),
+        (WEIGHTS, iter(SOURCE), TARGET, TypeError, "source holds .*iterator.*, expected strings"),
+        ([[0.5, 0.5], [1.0]], ["a", "b"], ["c", "d"], ValueError, "rows of different lengths"),
     ],
 )
 def test_what_does_not_fit_is_an_error(

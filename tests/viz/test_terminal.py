@@ -45,6 +45,13 @@ def test_columns(text: str, columns: int) -> None:
     assert columns_of(text) == columns
 
 
+@pytest.mark.parametrize("width", [11, 12, 30, 33, 80])
+def test_long_words_are_cut_to_a_narrow_terminal(width: int) -> None:
+    words = ["Donaudampfschifffahrt", "注意力注意力注意力注意力", "a"]
+    drawn = draw_alignment(np.full((3, 3), 0.5), words, words, width=width)
+    assert max(columns_of(line) for line in drawn.split("\n")) <= width
+
+
 def test_tokens_cannot_steer_the_terminal() -> None:
     drawn = draw_alignment([[1.0, 0.0]], ["\x1b[2J", "x" * 50], ["\u202e\x07"])
     assert "\x1b" not in drawn and "\x07" not in drawn and "\u202e" not in drawn

@@ -13,7 +13,7 @@ import numpy as np
 from tinygrad_attn.viz.layout import Layout
 from tinygrad_attn.viz.nodes import Node
 from tinygrad_attn.viz.record import Record
-from tinygrad_attn.viz.roles import normal, number_in, role_of
+from tinygrad_attn.viz.roles import ROLES, normal, number_in, role_of
 from tinygrad_attn.viz.sweep import Sweeper
 from tinygrad_attn.viz.text import norm
 
@@ -78,10 +78,11 @@ class GradientFlow:
         self.labels = sorted(self._ids, key=lambda label: -self._sweeper.position(self._ids[label]))
         weights = self._roles.get("α") or self._roles["e"]
         self.layout = Layout([*map(self.value, weights)], [*map(self.value, self.role("h"))], example)
-        self.example, self.count = example, self.layout.count
+        self.example, self.count = self.layout.example, self.layout.count
         self._stops = set(self._labels)
         self._within = self._sweeper.leading(self._stops)
         self.links: dict[tuple[str, str], np.ndarray] = {}
+        self._uses: dict[str, list[tuple[str, np.ndarray]]] = {}  # the links of each tensor
         for label in self.labels:
             gradient = self._nodes[self._ids[label]].gradient
             if gradient is not None:
@@ -89,10 +90,15 @@ class GradientFlow:
                     self._ids[label], gradient, self._stops, self._within
                 ).items():
                     self.links[label, self._labels[id]] = part
+                    self._uses.setdefault(self._labels[id], []).append((label, part))
 
     def role(self, name: str) -> list[str]:
-        """The labels of all steps of "h", "s", "e", "α", "c", "h̃" or "logits", in order, if there are any."""
-        return list(self._roles.get(name, ()))
+        """The labels of all steps of "h", "s", "e", "α" (or "alpha"), "c", "h̃" or "logits", in order, if
+        there are any. KeyError for another name."""
+        role = normal(name)
+        if role not in ("loss", *ROLES):
+            raise KeyError(f"gradient_flow: there is no role {name!r}; there are loss, {', '.join(ROLES)}")
+        return list(self._roles.get(role, ()))
 
     def node(self, label: str) -> Node:
         """The tensor in the record."""
@@ -123,8 +129,8 @@ class GradientFlow:
         label, step = self.label(label), None if step is None else self.layout.checked(step)
         names = _PARTS.get(role_of(label), {})
         found: dict[str, np.ndarray] = {}
-        for (user, used), part in self.links.items():
-            if used == label and step in (None, number_in(user)):
+        for user, part in self._uses.get(label, ()):
+            if step in (None, number_in(user)):
                 name = names.get(role_of(user), role_of(user))
                 found[name] = found[name] + part if name in found else part
         return found
@@ -201,7 +207,14 @@ class GradientFlow:
         """∂loss/∂(each step's tensor), or a `part` of it, for the example; for "h" by source position.
 
         None for a role whose tensors are constants, such as weights that no score made.
+
+        Raises:
+            KeyError: for a role or a part that is not there.
         """
+        if part is not None and part not in (there := self.part_names(role)):
+            raise KeyError(
+                f"gradient_flow: {role} has no part {part!r}, only {_listed(there) or 'the whole'}"
+            )
         labels = self.role(role)
         if all(self.node(label).kind == "constant" for label in labels):
             return []

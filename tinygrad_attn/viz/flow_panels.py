@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinygrad_attn.viz.checks import token_count
 from tinygrad_attn.viz.labels import labels_of
 from tinygrad_attn.viz.picture import count_in_unit, new_picture, unit_of
 
@@ -29,10 +30,11 @@ _MARKERS = "so^dvP"
 
 
 def names_of(tokens: Sequence[str] | None, count: int, what: str) -> list[str]:
-    """Names for an axis: the tokens, or numbers. Raises ValueError if there are not `count`."""
+    """Names for an axis: the tokens, or numbers. Raises ValueError if there are not `count`,
+    TypeError if they are no strings."""
     if tokens is None:
         return [str(i + 1) for i in range(count)]
-    if len(tokens) != count:
+    if token_count(f"gradient_flow: {what}", tokens) != count:
         raise ValueError(f"gradient_flow: {len(tokens)} {what} tokens given for {count} of the computation")
     return labels_of(tokens)
 

@@ -47,7 +47,8 @@ def gradient_flow(
         raise TypeError(f"gradient_flow: the loss is a {type(loss).__name__}, expected a Tensor")
     record = Record(loss)
     if not record.traced:
-        raise RuntimeError(f"gradient_flow: {' '.join(record.notices)}")
+        why = " ".join(record.notices) or "the loss is a leaf, nothing leads to it"
+        raise RuntimeError(f"gradient_flow: {why}")
     given: dict[str, Any] = {"h": h, "s": s, "e": e, "α": alpha, "c": c, "logits": logits}
     if output is not None:
         steps = output.steps

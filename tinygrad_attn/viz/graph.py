@@ -12,6 +12,7 @@ from typing import Any
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.viz import dot as drawing
 from tinygrad_attn.viz import render
+from tinygrad_attn.viz.checks import integer, patterns
 from tinygrad_attn.viz.fold import matches, scopes_of
 from tinygrad_attn.viz.label import FONT, INK, LINE
 from tinygrad_attn.viz.nodes import Edge, Node
@@ -141,7 +142,7 @@ class Graph:
         Args:
             values: up to how many entries an array is given in full.
         """
-        return as_json(self, values)
+        return as_json(self, integer("to_json: values", values))
 
     def _repr_svg_(self) -> str | None:
         try:
@@ -184,7 +185,7 @@ def graph(
     and on constants. Where a tensor is used several times, the gradients along its edges sum to its own.
 
     Raises:
-        TypeError: if `output` is not a Tensor.
+        TypeError: if `output` is not a Tensor, a pattern is no string, or the limit no integer.
         ValueError: for an unknown level or direction, a limit below 2, or a pattern that no scope matches.
     """
     if not isinstance(output, Tensor):
@@ -193,10 +194,9 @@ def graph(
         raise ValueError(f"graph: detail '{detail}' is not one of {', '.join(DETAILS)}")
     if direction not in ("down", "right"):
         raise ValueError(f"graph: direction '{direction}' is not one of down, right")
-    if limit is not None and limit < 2:
+    if limit is not None and integer("graph: limit", limit) < 2:
         raise ValueError(f"graph: limit is {limit}, expected at least 2 boxes, or None")
-    folds = (fold,) if isinstance(fold, str) else tuple(fold)
-    opens = (open,) if isinstance(open, str) else tuple(open)
+    folds, opens = patterns("graph: fold", fold), patterns("graph: open", open)
     with _collector_paused():
         return _taken(output, detail, folds, opens, limit, direction)
 
@@ -212,8 +212,8 @@ def _taken(
         within = {scope for scope in scopes_of(record) if matches(scope, opens)}
         open_all(record, lambda node: any(node.scope[:k] in within for k in range(1, len(node.scope) + 1)))
     scopes = scopes_of(record)
-    for what, patterns in (("fold", folds), ("open", opens)):
-        for pattern in patterns:
+    for what, given in (("fold", folds), ("open", opens)):
+        for pattern in given:
             if not any(matches(scope, (pattern,)) for scope in scopes):
                 there = ", ".join("/".join(scope) for scope in scopes[:8]) or "none"
                 there += ", …" if len(scopes) > 8 else ""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.viz.checks import token_count
 from tinygrad_attn.viz.text import visible
 
 LONGEST = 24
@@ -55,13 +56,14 @@ def checked_weights(weights: Any, source: Sequence[str], target: Sequence[str], 
     Raises ValueError, naming the function `name`, unless there is a row for each target token, a column for
     each source token, and every entry is a finite number; TypeError for tokens that are not strings.
     """
-    array = np.asarray(weights.data if isinstance(weights, Tensor) else weights)
+    try:
+        array = np.asarray(weights.data if isinstance(weights, Tensor) else weights)
+    except ValueError:
+        raise ValueError(f"{name}: weights have rows of different lengths, expected an array") from None
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}: weights have dtype {array.dtype}, expected numbers")
     for side, tokens in (("source", source), ("target", target)):
-        if isinstance(tokens, Tensor) or not all(isinstance(token, str) for token in tokens):
-            raise TypeError(f"{name}: {side} holds {tokens!r}, expected strings; decode ids first")
-        if not len(tokens):
+        if not token_count(f"{name}: {side}", tokens):
             raise ValueError(f"{name}: {side} is empty, expected at least one token")
     if array.shape != (len(target), len(source)):
         raise ValueError(

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tinygrad_attn.viz.checks import integer
+
 
 class Layout:
     """How the tensors of an attention model hold sequences and steps.
@@ -27,7 +29,7 @@ class Layout:
         self, weights: Sequence[np.ndarray], annotations: Sequence[np.ndarray], example: int
     ) -> None:
         first = weights[0]
-        self.example = example
+        self.example = example = integer("gradient_flow: example", example)
         self._batched = _has_batch(first, annotations)
         self.together = len(weights) == 1 and first.ndim == 2 + self._batched
         self.count = first.shape[-2] if self.together else len(weights)
@@ -51,7 +53,8 @@ class Layout:
         return found
 
     def checked(self, step: int) -> int:
-        """`step`, if something can be said of it alone; ValueError otherwise."""
+        """`step`, if something can be said of it alone; ValueError otherwise, TypeError for no integer."""
+        step = integer("gradient_flow: step", step)
         if self.together:
             raise ValueError(
                 f"gradient_flow: nothing is known of step {step} alone: one tensor holds all {self.count} "

@@ -19,7 +19,8 @@ def roles_of(record: Record, given: Mapping[str, Any]) -> dict[str, list[tuple[s
     ids = {id(tensor): key for key, tensor in record.tensors.items()}
     by_role: dict[str, list[tuple[str, int | None]]] = {}
     for role, tensors in given.items():
-        several: Iterable[Any] = (tensors,) if isinstance(tensors, Tensor) else tensors
+        alone = isinstance(tensors, Tensor) or not isinstance(tensors, Iterable)
+        several: Iterable[Any] = (tensors,) if alone else tensors
         for tensor in several:
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"gradient_flow: {role} holds a {type(tensor).__name__}, expected Tensors")

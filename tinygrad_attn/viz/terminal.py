@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_attn.viz.checks import integer
 from tinygrad_attn.viz.labels import checked_weights, columns_of, shortened, shown
 
 _SHADES, _ASCII_SHADES = " ░▒▓█", " .:*#"
-_LONGEST = 16  # columns for a token; longer ones are cut
+_SHORTEST, _LONGEST = 5, 16  # columns up to which names are cut
 _BOLD, _PLAIN = "\x1b[1;36m", "\x1b[0m"
 
 
@@ -37,7 +38,9 @@ def draw_alignment(
         ValueError: as `heatmap`.
     """
     array = checked_weights(weights, source, target, "draw_alignment")
-    above, beside = ([shortened(shown(token), _LONGEST) for token in side] for side in (source, target))
+    # In a narrow terminal the names take half of a line each.
+    longest = min(_LONGEST, max(_SHORTEST, (integer("draw_alignment: width", width) - 1) // 2))
+    above, beside = ([shortened(shown(token), longest) for token in side] for side in (source, target))
     margin = max(columns_of(label) for label in beside)
     cell = max(2, *(columns_of(label) for label in above))
     fitting = max(1, (width - margin - 1) // (cell + 1))
