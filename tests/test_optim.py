@@ -677,6 +677,19 @@ def test_the_learning_rate_is_checked_whenever_it_is_set(kind: Any) -> None:
     assert optimiser.lr == 0.25 and optimiser.state_dict()["lr"] == 0.25
 
 
+def test_momentum_may_be_set_where_there_is_some() -> None:
+    """Without, nothing is kept that it could act on; it would count for nothing, without a word."""
+    (w,) = tensors((2,))
+    optimiser = SGD([w], momentum=0.5)
+    optimiser.momentum = 0.0
+    optimiser.momentum = 0.9
+    with pytest.raises(ValueError, match="momentum is -1, expected a number of at least 0"):
+        optimiser.momentum = -1
+    assert optimiser.momentum == 0.9
+    with pytest.raises(ValueError, match="SGD was made without momentum"):
+        SGD([w]).momentum = 0.9
+
+
 def test_adam_in_a_precision_in_which_its_eps_is_zero() -> None:
     p = ta.Tensor(np.zeros(2, np.float16), requires_grad=True)
     with pytest.raises(ValueError, match=r"Adam: eps 1e-08 is zero in float16; give a larger one"):

@@ -156,14 +156,26 @@ class Optimizer(ABC):
 
 
 class SGD(Optimizer):
-    """v ← μ v + g, p ← p - lr v; without momentum, v is g. As PyTorch's."""
+    """v ← μ v + g, p ← p - lr v; without momentum, v is g, and is not kept. As PyTorch's."""
 
     def __init__(
         self, parameters: Parameters, lr: float = 1e-2, momentum: float = 0.0, weight_decay: float = 0.0
     ) -> None:
-        self.momentum = _checked("momentum", momentum, 0)
         self._slots = ("momentum",) if momentum else ()
+        self.momentum = momentum
         super().__init__(parameters, lr, weight_decay)
+
+    @property
+    def momentum(self) -> float:
+        """μ; setting it raises as the constructor does, and where it was zero from the beginning."""
+        return self._momentum
+
+    @momentum.setter
+    def momentum(self, value: float) -> None:
+        checked = _checked("momentum", value, 0)
+        if checked and not self._slots:
+            raise ValueError("SGD was made without momentum and keeps no v; make it with one above zero")
+        self._momentum = checked
 
     def _update(
         self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
