@@ -1092,3 +1092,28 @@ def test_a_rule_that_reads_what_the_latest_call_left(order: int) -> None:
     report = checked(square, NORMAL(3), order=order)
     assert not report and "before and after another call" in report.problems[0]
     assert "the latest call left" in str(report)
+
+
+@pytest.mark.parametrize("lost", [ta.Tensor.detach, lambda x: ta.Tensor(np.tanh(x.data)), lambda x: x.data])
+def test_a_value_that_leaves_the_graph_is_asked_for_where_all_rules_are_right(lost: Any) -> None:
+    left = "does a value leave the graph, by .data, .detach() or numpy?"
+    report = checked(lambda x: x * lost(x), NORMAL(3), method="central")
+    assert not report and not report.problems and left in report.notes[-1]
+    assert left not in str(checked(lambda x: wrong()(x) * x, NORMAL(3)))
+    assert left not in str(checked(lambda x: x * x, NORMAL(3)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e8])
+def test_a_rule_that_subtracts_numbers_as_large_as_the_inputs_is_excused_for_rounding(scale: float) -> None:
+    def weight(x: Any) -> Any:  # one, as the marginals of a forward-backward recursion are computed
+        return np.exp(((7.3 * x + x) - 7.3 * x) - x)
+
+    x = scale * NORMAL(20)
+    for factor in (1.0, 1 + 1e-5):
+        total = ta.fused(
+            lambda x: ta.sum(x),
+            lambda x: np.asarray(x.sum()),
+            lambda g, y, x, factor=factor: (factor * g * weight(x),),
+            name="total",
+        )
+        assert bool(checked(total, x)) == (factor == 1)

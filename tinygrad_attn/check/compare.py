@@ -263,7 +263,7 @@ class Comparison:
         if not self._may_be_rounding(min(self._error(which, place) for place in wrong)):
             return []
         spread = self.probe.rounding.of_gradient[which].reshape(-1)
-        least = 0.05 * float(spread.max(initial=0.0))  # of a few tries, none may have moved an entry
+        least = 0.125 * float(spread.max(initial=0.0))  # of a few tries, none may have moved an entry
         return [
             place
             for place, entry in zip(wrong, self.picked[which][wrong], strict=True)

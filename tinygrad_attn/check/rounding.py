@@ -16,7 +16,8 @@ from tinygrad_attn.engine.modes import changed_mode
 
 _TRIES = 6
 _SPACING = 2.0**-42  # of points so near that on a smooth function their third differences are rounding
-_MOST = 1e4 * EPSILON  # beside the largest entry; a rule that is rougher than this has no excuse
+_MOST = 1e4 * EPSILON  # beside the largest entry; a rule that is rougher than this has no excuse,
+_MOST_OF_INPUTS = 64 * EPSILON  # or than this beside the largest input, from differences of such numbers
 
 
 class Rounding:
@@ -67,9 +68,10 @@ class Rounding:
         rough = [np.zeros(x.shape) for x in arrays]
         with contextlib.suppress(ValueError, ArithmeticError):
             rough = _roughness(self._objective.gradient, arrays)
+        largest = max(float(np.abs(x).max(initial=0.0)) for x in arrays)
         sizes = [max(1.0, float(np.abs(g).max(initial=0.0))) for g in gradient(False)]
         return [
-            np.maximum(move, np.where(noise <= _MOST * size, noise, 0.0))
+            np.maximum(move, np.where(noise <= max(_MOST * size, _MOST_OF_INPUTS * largest), noise, 0.0))
             for move, noise, size in zip(moves, rough, sizes, strict=True)
         ]
 
