@@ -10,6 +10,7 @@ import pytest
 import tinygrad_attn as ta
 from tinygrad_attn.engine import Product
 from tinygrad_attn.engine.backward import walk
+from tinygrad_attn.ops.attention import weighted_sum
 
 
 def leaf(data: Any, name: str | None = None) -> ta.Tensor:
@@ -499,6 +500,20 @@ def test_product_for_a_computed_tensor_and_a_single_use() -> None:
     np.testing.assert_array_equal(scaled.grad, np.ones((2, 3)).T @ x)
     np.testing.assert_array_equal(w.grad, 2 * np.ones((2, 3)).T @ x)
     assert b.grad is not None and b.grad.tolist() == [2, 2, 2]
+
+
+def test_products_of_what_was_broadcast() -> None:
+    rng = np.random.default_rng(0)
+    for weights, values in (((1, 3), (2, 3, 4)), ((2, 3), (1, 3, 4))):
+        arrays = rng.standard_normal(weights), rng.standard_normal(values)
+        found, expected = [], []
+        for gradients, mode in ((found, ta.scope("kernel")), (expected, ta.explicit())):
+            inputs = [leaf(array) for array in arrays]
+            with mode:
+                c = weighted_sum(*inputs)
+            gradients += ta.grad((c * c).sum(), inputs)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a.data, b.data, rtol=1e-13)
 
 
 def test_edges_are_observed_with_their_own_share() -> None:

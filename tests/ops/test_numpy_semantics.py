@@ -300,6 +300,7 @@ FAULTS: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
         "shape is 24.0, expected an integer or several",
         lambda: ta.Tensor(X).reshape(24.0),
     ),
+    ("astype", TypeError, "astype: got dtype <U0, expected one of numbers", lambda: ta.Tensor(X).astype(str)),
     ("reshape to nothing", TypeError, "shape is None, expected", lambda: ta.Tensor(X).reshape()),
     (
         "transpose",

@@ -269,7 +269,9 @@ def _value(gradient: Any, join: Joined) -> Any:
 
 def _fitted(node: Tensor, slot: int, gradient: Any, shape: tuple[int, ...]) -> Any:
     """The gradient with broadcasting undone: summed over the axes along which the input was repeated."""
-    if type(gradient) is not Product and reaches(shape, gradient.shape):
+    if type(gradient) is Product:
+        gradient = gradient.value()
+    if reaches(shape, gradient.shape):
         return sum_to(gradient, shape=shape)
     raise ValueError(
         f"{_made_by(node)}: the rule for input number {slot} returned a gradient of shape {gradient.shape}, "

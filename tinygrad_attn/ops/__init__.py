@@ -95,6 +95,8 @@ __all__ = [
 
 def _astype(x: Tensor, dtype: Any) -> Tensor:
     target = np.dtype(dtype)
+    if target.kind not in "fcbiu":
+        raise TypeError(f"astype: got dtype {target}, expected one of numbers")
     return astype(x, dtype=target) if target.kind in "fc" else leaf(x.data.astype(target))
 
 
