@@ -72,7 +72,7 @@ def floors() -> dict[str, int]:
         r"^layers = \[$(.*?)^\]$", (HOME / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S
     )
     assert contract is not None
-    rows = [re.findall(r"\((\w+)\)", line) for line in contract[1].strip().splitlines()]
+    rows = [re.findall(r"\w+", line) for line in contract[1].strip().splitlines()]
     return {room: len(rows) - i for i, row in enumerate(rows) for room in row}
 
 
