@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tinygrad_attn as ta
-from tinygrad_attn.nn import Dropout, Embedding, Linear, Module
+from tinygrad_attn.nn import Dropout, Embedding, Linear, Module, module
 
 
 def linear(seed: int = 0, dtype: Any = np.float64) -> Linear:
@@ -127,6 +127,23 @@ def test_computed_values_that_are_kept_are_no_parameters() -> None:
     assert list(model.state_dict()) == expected
     model.last = model(np.ones((1, 3)))
     assert list(model.state_dict()) == expected
+
+
+def test_many_plain_values_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that holds its vocabulary, or the history of its loss, is as quick as one that does not."""
+    model = Pair()
+    model.words, model.history = {str(n): n for n in range(1000)}, [0.5] * 1000
+    model.nested = [[1] * 1000, (2.0, ta.Tensor([1.0], requires_grad=True))]
+    looked, held = [], module._held
+
+    def counted(name: str, value: Any) -> Any:
+        looked.append(name)
+        return held(name, value)
+
+    monkeypatch.setattr(module, "_held", counted)
+    model(np.ones((1, 3)))
+    assert "nested.1.1" in dict(model.named_parameters())
+    assert len(looked) < 50
 
 
 def test_a_frozen_parameter_stays_one() -> None:

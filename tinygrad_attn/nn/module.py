@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -221,12 +221,17 @@ def _held(name: str, value: Any) -> Iterator[tuple[str, Module | Tensor]]:
     """The modules and tensors that an attribute holds: itself, or the entries of lists, tuples and dicts."""
     if isinstance(value, (Module, Tensor)):
         yield name, value
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple)) and _may_hold(value):
         for position, entry in enumerate(value):
             yield from _held(f"{name}.{position}", entry)
-    elif isinstance(value, dict):
+    elif isinstance(value, dict) and _may_hold(value.values()):
         for key, entry in value.items():
             yield from _held(f"{name}.{key}", entry)
+
+
+def _may_hold(entries: Iterable[Any]) -> bool:
+    """Whether a module or tensor may be among the entries, or within one; quick for many plain values."""
+    return any(issubclass(kind, (Module, Tensor, list, tuple, dict)) for kind in set(map(type, entries)))
 
 
 def _check_names(title: str, expected: Mapping[str, Any], state: Mapping[str, Any]) -> None:
