@@ -376,6 +376,18 @@ HOSTILE = [
 ]
 
 
+def test_a_long_history_has_curves(tmp_path: Path, open_page: Open) -> None:
+    run = made()
+    rows = [{"event": "train", "step": step, "loss": 1 / step} for step in range(1, 150_001)]
+    write(tmp_path, replace(run, rows=rows))
+    page = open_page(ta.viz.report(tmp_path))
+    chart = page.locator("#curves svg").first
+    assert "training 6.67e−6 at step 150000" in chart.get_attribute("aria-label")
+    chart.focus()
+    page.keyboard.press("Home")
+    assert page.locator("#curves .readout").first.inner_text() == "step 1 · training 1"
+
+
 def test_hostile_words_do_nothing(run: Path, tmp_path: Path, open_page: Open) -> None:
     for name in ("config.json", "metrics.jsonl", "snapshots.jsonl"):
         (tmp_path / name).write_bytes((run / name).read_bytes())

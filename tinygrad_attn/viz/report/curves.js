@@ -1,17 +1,16 @@
 // Training curves: small charts, each with a line for the place that is pointed at or stepped to.
 
 /** One chart. A series: {label, points: [[step, value]], strong, share}. */
-function chart({ title, unit, series, fromZero = true, top = null }) {
+function chart({ title, unit, series, top = null }) {
   const width = chartWidth(), height = 220;
   const left = 46, right = 14, above = 14, below = 30;
   const points = series.flatMap((one) => one.points);
-  const xs = points.map(([x]) => x), ys = points.map(([, y]) => y);
-  const x1 = Math.max(...xs, 1);
-  const yTicks = ticks(fromZero ? 0 : Math.min(...ys), top ?? Math.max(...ys, 1e-9) * 1.02);
-  const y0 = fromZero ? 0 : Math.min(...ys, yTicks[0]);
-  const y1 = top ?? Math.max(...ys, yTicks[yTicks.length - 1]);
+  const xs = points.map(([x]) => x);
+  const x1 = Math.max(largest(xs), 1), highest = largest(points.map(([, y]) => y));
+  const yTicks = ticks(0, top ?? Math.max(highest, 1e-9) * 1.02);
+  const y1 = top ?? Math.max(highest, yTicks[yTicks.length - 1]);
   const x = (step) => left + ((width - left - right) * step) / x1;
-  const y = (value) => height - below - ((height - above - below) * (value - y0)) / (y1 - y0 || 1);
+  const y = (value) => height - below - ((height - above - below) * value) / y1;
 
   const lines = series.map((one) =>
     svg("path", {
