@@ -127,6 +127,12 @@ def test_numpys_own_functions_take_tensors(case: str, dtype: Any) -> None:
     assert ours.requires_grad
 
 
+def test_numpys_where_with_a_condition_alone() -> None:
+    x = ta.Tensor(X, requires_grad=True)
+    for found, expected in zip(np.where(x > 0), np.where(X > 0), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_split_gives_every_part() -> None:
     for sections in (1, 2, 3, 6, [2], [1, 1, 5], np.array([2, 4])):
         ours, theirs = ta.split(ta.Tensor(np.arange(6.0)), sections), np.split(np.arange(6.0), sections)

@@ -113,6 +113,10 @@ def _numpy_clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None
     return clip(x, a_min if min is None else min, a_max if max is None else max)
 
 
+def _numpy_where(condition: Any, *choices: Any) -> Any:
+    return where(condition, *choices) if choices else np.nonzero(value_of(condition))
+
+
 def _dot(a: Any, b: Any) -> Tensor:
     """numpy.dot: over the last axis of `a` and the last but one of `b`, for all pairs of their others."""
     left, right = np.ndim(value_of(a)), np.ndim(value_of(b))
@@ -170,6 +174,6 @@ _rules.functions.update(
         np.take: take,
         np.transpose: transpose,
         np.var: var,
-        np.where: where,
+        np.where: _numpy_where,
     }
 )
