@@ -434,6 +434,36 @@ def test_a_mask_of_other_numbers_is_an_error() -> None:
         make("additive")(*inputs("additive", None), mask=np.full((2, 3), -1e9))
 
 
+class Scored(Attention):
+    def __init__(self, score: Any) -> None:
+        self.scored = score
+
+    def score(self, query: Any, projected: Any) -> Any:
+        return self.scored(query, projected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("wrong", "shape"),
+    [
+        (lambda e: e[..., None], r"\(2, 5, 1\)"),
+        (lambda e: e[:, None], r"\(2, 1, 5\)"),  # which has a product with the values
+        (lambda e: e[:1], r"\(1, 5\)"),  # and this
+        (lambda e: e.sum(), r"\(\)"),
+        (lambda e: None, r"\(\)"),
+    ],
+)
+def test_a_score_of_ones_own_of_a_wrong_shape_is_an_error(wrong: Any, shape: str, masked: bool) -> None:
+    rng = np.random.default_rng(0)
+    query, keys = rng.standard_normal((2, 3)), rng.standard_normal((2, 5, 3))
+    mask = np.arange(5) < np.array([[5], [3]]) if masked else None
+    dot = DotAttention().score
+    same = Scored(dot)(query, keys, mask=mask)
+    assert np.array_equal(same.weights.data, DotAttention()(query, keys, mask=mask).weights.data)
+    with pytest.raises(ValueError, match=rf"Scored: the score returned shape {shape}, expected \(2, 5\)"):
+        Scored(lambda q, p: wrong(dot(q, p)))(query, keys, mask=mask)
+
+
 def test_dot_products_of_unequal_widths_say_what_to_do() -> None:
     with pytest.raises(
         ValueError, match=r"DotAttention: query has 4 features and key 6, expected the same; .*General"

@@ -38,7 +38,7 @@ class Attention(Module):
         return numbers(keys)
 
     def score(self, query: Any, projected: Any) -> Tensor:
-        """e (B, T) or (B, N, T), for a query (B, Q) or (B, N, Q)."""
+        """e (B, T) or (B, N, T), for a query (B, Q) or (B, N, Q) and what `project` returned."""
         raise TypeError(f"{type(self).__name__} defines no score")
 
     def forward(
@@ -67,6 +67,11 @@ class Attention(Module):
                 "first, as the keys"
             )
         scores = expose(self.score(query, projected), "e")
+        expected = (*query.shape[:-1], keys.shape[1])
+        if np.shape(scores) != expected:  # which might broadcast, to weights that are not of this query
+            raise ValueError(
+                f"{self._title()}: the score returned shape {np.shape(scores)}, expected {expected}"
+            )
         weights = expose(softmax(scores, mask=mask), "α")
         return Attended(expose(weighted_sum(weights, values), "c"), weights, scores)
 

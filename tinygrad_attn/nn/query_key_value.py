@@ -83,14 +83,14 @@ class _FunctionAttention(Attention):
         self.function = function
 
     def score(self, query: Any, projected: Any) -> Tensor:
-        """What the function returns, if it has the shape of scores."""
+        """What the function returns."""
         scores = self.function(query, projected)
         if not isinstance(scores, Tensor):
             raise TypeError(f"attention: the score returned a {type(scores).__name__}, expected a Tensor")
-        expected = (*query.shape[:-1], projected.shape[1])
-        if scores.shape != expected:
-            raise ValueError(f"attention: the score returned shape {scores.shape}, expected {expected}")
         return scores
+
+    def _title(self) -> str:
+        return "attention"
 
 
 class SelfAttention(Module):
