@@ -27,3 +27,10 @@ def test_rows_without_a_number_are_left_out() -> None:
     odd = [{"event": "train", "step": 30, "loss": loss} for loss in ([1], None, 10**400, "1")]
     above, _ = curves([*ROWS, *odd, {"event": "train", "step": 40}]).axes
     assert above.lines[0].get_xydata().tolist() == [[10, 2.0], [20, 1.0]]
+
+
+def test_rows_with_nothing_to_draw_are_no_trouble() -> None:
+    above, below = curves(
+        [{"step": 1}, {"event": "train", "loss": 1.0}, {"event": "evaluation", "step": 1}]
+    ).axes
+    assert not above.lines and not below.lines and above.get_legend() is None

@@ -316,6 +316,13 @@ def test_a_line_of_several_gradients_does_not_hide_nan() -> None:
     assert line["gradient"]["norm"] == "NaN"
 
 
+def test_what_has_no_name_is_called_what_it_is() -> None:
+    loss = (ta.Tensor([1.0, 2.0], requires_grad=True) * ta.Tensor([3.0, 4.0])).sum()
+    loss.backward()
+    labels = [box["label"] for box in graph_data(ta.viz.graph(loss), [], [])["boxes"]]
+    assert sorted(labels) == ["constant", "leaf", "mul", "sum"]
+
+
 def test_large_arrays_are_described_and_strange_numbers_are_words() -> None:
     x = ta.Tensor(np.arange(2000.0), requires_grad=True, name="x")
     y = ta.Tensor(np.array([np.nan, np.inf, -np.inf]), requires_grad=True, name="y")

@@ -22,8 +22,8 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Picture:
     Returns:
         A matplotlib Figure that shows itself in a notebook; `.save(path)` writes SVG, PNG or PDF.
     """
-    training = [row for row in rows if row["event"] == "train"]
-    development = [row for row in rows if row["event"] == "evaluation"]
+    training = [row for row in rows if row.get("event") == "train"]
+    development = [row for row in rows if row.get("event") == "evaluation"]
     with settings():
         picture = new_picture(6.4, 4.6)
         above, below = picture.subplots(2, 1, sharex=True, height_ratios=[3, 2])
@@ -32,7 +32,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Picture:
         _line(below, development, "exact_match", "development", _DEVELOPMENT)
         above.set_ylabel("loss (nats per token)")
         above.set_ylim(bottom=0)
-        if training or development:
+        if above.lines:
             above.legend(frameon=False)
         below.set_ylabel("exact match")
         below.set_ylim(-0.03, 1.03)
@@ -45,7 +45,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Picture:
 
 
 def _line(axes: Any, rows: Sequence[Mapping[str, Any]], key: str, label: str, colour: str) -> None:
-    rows = [row for row in rows if _is_drawn(row["step"]) and _is_drawn(row.get(key))]
+    rows = [row for row in rows if _is_drawn(row.get("step")) and _is_drawn(row.get(key))]
     if rows:
         marker = "o" if len(rows) <= 40 else None
         steps, values = [row["step"] for row in rows], [row[key] for row in rows]

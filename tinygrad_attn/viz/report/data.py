@@ -167,7 +167,7 @@ def _label(node: Node) -> str:
     if node.kind == "parameters":
         return f"{len(node.members)} weights"
     if node.name is None:
-        return one_line(node.operation or "")
+        return one_line(node.operation or node.kind)
     name = one_line(node.name)
     steps = [found[1] for found in map(numbered, node.scope) if found] if node.operation is not None else []
     if steps:
