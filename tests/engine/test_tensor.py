@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tinygrad_attn as ta
+from tinygrad_attn import ops
 
 
 def leaf(data: Any) -> ta.Tensor:
@@ -303,7 +304,10 @@ METHODS: list[tuple[str, tuple[Any, ...]]] = [
     ("exp", ()),
     ("log", ()),
     ("sqrt", ()),
+    ("sin", ()),
+    ("cos", ()),
     ("abs", ()),
+    ("clip", (0.75, 1.5)),
     ("sum", (0,)),
     ("mean", (1,)),
     ("max", (0,)),
@@ -327,6 +331,12 @@ METHODS: list[tuple[str, tuple[Any, ...]]] = [
 def test_methods_are_the_functions(name: str, arguments: tuple[Any, ...]) -> None:
     x = leaf(np.linspace(0.5, 2, 6).reshape(2, 3))
     np.testing.assert_array_equal(getattr(x, name)(*arguments).data, getattr(ta, name)(x, *arguments).data)
+
+
+def test_operations_that_are_methods_of_arrays_are_methods_of_tensors() -> None:
+    methods = {name for name in dir(np.ndarray) if name in ops.__all__}
+    assert methods and methods <= set(dir(ta.Tensor))
+    assert leaf([1.0, 5.0]).clip(max=3).tolist() == [1, 3]
 
 
 def test_methods_with_several_ways_to_call() -> None:

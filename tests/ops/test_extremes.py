@@ -261,10 +261,10 @@ def test_bounds_of_clip() -> None:
     y.backward(np.ones(7))
     assert y.tolist()[:5] == [0, 0, 0.5, 1, 1] and np.isnan(y.data[5]) and y.data[6] == 1
     assert gradient_of(x) == [0, 1, 1, 1, 0, 1, 0]
-    assert ta.clip(ta.Tensor([1, 5]), high=3).tolist() == [1, 3]
-    assert ta.clip(ta.Tensor([1, 5]), high=3).dtype == np.array([1]).dtype
+    assert ta.clip(ta.Tensor([1, 5]), max=3).tolist() == [1, 3]
+    assert ta.clip(ta.Tensor([1, 5]), max=3).dtype == np.array([1]).dtype
     with pytest.raises(
-        ValueError, match=r"clip: low of shape \(3,\) does not broadcast to x of shape \(7,\)"
+        ValueError, match=r"clip: min of shape \(3,\) does not broadcast to x of shape \(7,\)"
     ):
         ta.clip(x, np.zeros(3))
     bound = ta.Tensor(1.0, requires_grad=True)

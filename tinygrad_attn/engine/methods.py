@@ -51,9 +51,21 @@ class Methods:
         """The square root of each entry."""
         return rules.sqrt(self)
 
+    def sin(self) -> Tensor:
+        """The sine of each entry."""
+        return rules.sin(self)
+
+    def cos(self) -> Tensor:
+        """The cosine of each entry."""
+        return rules.cos(self)
+
     def abs(self) -> Tensor:
         """The absolute value of each entry."""
         return rules.abs(self)
+
+    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+        """See `ta.clip`."""
+        return rules.clip(self, min, max)
 
     def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """The sum over `axis`, one, several or (None) all."""

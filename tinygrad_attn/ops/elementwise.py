@@ -138,14 +138,14 @@ astype: Primitive = Primitive(
 )
 
 
-def clip(x: Any, low: Any = None, high: Any = None) -> Tensor:
-    """`x` where it is from `low` to `high`, else the nearer of them; None for no bound.
+def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    """`x` where it is from `min` to `max`, else the nearer of them; None for no bound.
 
     The bounds, numbers or arrays that broadcast to the shape of `x`, have no gradient. That of `x` passes
     within them, bounds included, as in PyTorch. Raises ValueError for bounds of another shape.
     """
     shape = np.shape(value_of(x))
-    for name, bound in (("low", np.shape(value_of(low))), ("high", np.shape(value_of(high)))):
+    for name, bound in (("min", np.shape(value_of(min))), ("max", np.shape(value_of(max)))):
         if not reaches(bound, shape):
             raise ValueError(f"clip: {name} of shape {bound} does not broadcast to x of shape {shape}")
-    return _clip(x, low, high)
+    return _clip(x, min, max)
