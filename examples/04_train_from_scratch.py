@@ -9,6 +9,7 @@ import time
 import numpy as np
 
 import tinygrad_attn as ta
+from tinygrad_attn.train import workers
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--steps", type=int, default=1200)
@@ -28,16 +29,17 @@ def batch(size, length):
 model = ta.nn.Seq2Seq(FIRST + 10, FIRST + 10, embedding_size=32, hidden_size=64, rng=rng)
 optimizer = ta.optim.Adam(model.named_parameters(), lr=3e-3)
 start = time.perf_counter()
-for step in range(1, steps + 1):
-    source, lengths, target_in, target_out = batch(64, length=int(rng.integers(1, 11)))
-    loss = ta.cross_entropy(model(source, lengths, target_in).logits, target_out)
-    optimizer.zero_grad()
-    loss.backward()
-    ta.optim.clip_grad_norm(model.parameters(), 1.0)
-    optimizer.lr = 3e-3 * (1 - step / (steps + 1))
-    optimizer.step()
-    if step % max(1, steps // 6) == 0:
-        print(f"step {step:5d}  loss {loss.item():.4f}  {time.perf_counter() - start:5.1f} s")
+with workers(1):  # one thread for each product: several would wait for one another
+    for step in range(1, steps + 1):
+        source, lengths, target_in, target_out = batch(64, length=int(rng.integers(1, 11)))
+        loss = ta.cross_entropy(model(source, lengths, target_in).logits, target_out)
+        optimizer.zero_grad()
+        loss.backward()
+        ta.optim.clip_grad_norm(model.parameters(), 1.0)
+        optimizer.lr = 3e-3 * (1 - step / (steps + 1))
+        optimizer.step()
+        if step % max(1, steps // 6) == 0:
+            print(f"step {step:5d}  loss {loss.item():.4f}  {time.perf_counter() - start:5.1f} s")
 
 source, lengths, _, target_out = batch(256, length=10)
 decoded = model.greedy(source, lengths, max_length=12)

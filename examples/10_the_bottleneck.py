@@ -16,6 +16,7 @@ import numpy as np
 
 import tinygrad_attn as ta
 from tinygrad_attn.data import Task
+from tinygrad_attn.train import workers
 from tinygrad_attn.viz.picture import new_picture, settings
 
 LENGTHS = (1, 2, 4, 6, 8, 10, 12, 15, 20, 25, 30, 35, 40)
@@ -31,12 +32,13 @@ def train(attention, seed, steps, lr=4e-3):
         *(words, words, 16, 48, attention), encoder_hidden_size=24, rng=np.random.default_rng(seed)
     )
     optimizer = ta.optim.Adam(model.named_parameters(), lr=lr)
-    for step in range(steps):
-        optimizer.lr = lr * (1 - step / steps)
-        optimizer.zero_grad()
-        model.loss(task.train_batch(step, 32)).backward()
-        ta.optim.clip_grad_norm(model.parameters(), 1.0)
-        optimizer.step()
+    with workers(1):  # one thread for each product: several would wait for one another
+        for step in range(steps):
+            optimizer.lr = lr * (1 - step / steps)
+            optimizer.zero_grad()
+            model.loss(task.train_batch(step, 32)).backward()
+            ta.optim.clip_grad_norm(model.parameters(), 1.0)
+            optimizer.step()
     return model
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 import tinygrad_attn as ta
 from tinygrad_attn.data import Task
+from tinygrad_attn.train import workers
 from tinygrad_attn.viz.picture import new_picture, settings
 from tinygrad_attn.worked import RUNNING, walk
 
@@ -46,11 +47,12 @@ def narrow_model(steps):
     rng = np.random.default_rng(0)
     model = ta.nn.Seq2Seq(words, words, 16, 32, encoder_hidden_size=HIDDEN, dtype=np.float64, rng=rng)
     optimizer = ta.optim.Adam(model.named_parameters(), lr=5e-3)
-    for step in range(steps):
-        optimizer.zero_grad()
-        model.loss(task.train_batch(step, 32)).backward()
-        ta.optim.clip_grad_norm(model.parameters(), 1.0)
-        optimizer.step()
+    with workers(1):  # one thread for each product: several would wait for one another
+        for step in range(steps):
+            optimizer.zero_grad()
+            model.loss(task.train_batch(step, 32)).backward()
+            ta.optim.clip_grad_norm(model.parameters(), 1.0)
+            optimizer.step()
     return model, task.train_batch(steps, 1)
 
 

@@ -24,3 +24,10 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()
     assert [file.stem for file in tmp_path.iterdir()] == ["found"] * ("--figure" in command)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_training_keeps_products_on_one_thread(path: Path) -> None:
+    """Several threads wait for one another: on a busy machine a training took five times as long."""
+    text = path.read_text(encoding="utf-8")
+    assert "ta.optim." not in text or "with workers(1):" in text
