@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,21 @@ def test_long_names_leave_room_for_the_panels(step: int | None) -> None:
         picture.svg()  # lays it out; warnings, such as of panels that have collapsed, are errors
         sizes.append([axes.get_position().height * picture.get_figheight() for axes in picture.axes[:4]])
     assert all(after > 0.7 * before for before, after in zip(*sizes, strict=True))
+
+
+@pytest.mark.parametrize("step", [None, 1])
+@pytest.mark.parametrize(("length", "count"), [(40, 3), (4, 40), (60, 60)])
+@pytest.mark.parametrize("name", ["{}", "word{}"])
+def test_names_do_not_overlap(length: int, count: int, name: str, step: int | None) -> None:
+    flow = ta.viz.gradient_flow(small_loss(batch(count, length, 1)))
+    source, target = ([name.format(i) for i in range(n)] for n in (flow.rows("α")[0].shape[-1], flow.count))
+    picture = flow.figure(source, target, step)
+    picture.svg()
+    for axes in picture.axes[:4]:
+        for axis, side in ((axes.xaxis, "x"), (axes.yaxis, "y")):
+            boxes = [label.get_window_extent() for label in axis.get_ticklabels() if label.get_text()]
+            ends = sorted((getattr(box, f"{side}0"), getattr(box, f"{side}1")) for box in boxes)
+            assert all(end <= start + 1 for (_, end), (start, _) in pairwise(ends))
 
 
 def named(tensor: ta.Tensor, name: str) -> ta.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tinygrad_attn.viz.flow_panels import axis_names, bars, lines, matrix, new_panels
+from tinygrad_attn.viz.flow_panels import axis_names, bars, height_of, lines, matrix, new_panels
 from tinygrad_attn.viz.picture import settings
 from tinygrad_attn.viz.text import norm
 
@@ -18,7 +18,7 @@ def flow_figure(flow: GradientFlow, source: Sequence[str] | None, target: Sequen
     """See `GradientFlow.figure`. Raises ValueError if the tokens are not as many as positions or steps."""
     across, down, positions = axis_names(flow, source, target)
     with settings():
-        picture, panels = new_panels(across, min(max(0.36 * flow.count, 1.0), 6.0) + 0.6)
+        picture, panels = new_panels(across, height_of(flow.count) + 0.6)
         for axes, role in zip(panels[0], ("α", "e"), strict=True):
             matrix(picture, axes, flow.rows(role), f"∂loss/∂{role}", across, down)
         states = list(map(str, flow.steps("s"))) if flow.rows("s") else []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tinygrad_attn.viz.checks import token_count
-from tinygrad_attn.viz.labels import labels_of
+from tinygrad_attn.viz.labels import columns_of, labels_of
 from tinygrad_attn.viz.picture import count_in_unit, new_picture, unit_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _COLOURS = {
 _OTHER = "#9aa5b1"
 _POSITIVE, _NEGATIVE = "#b2182b", "#2166ac"  # as in the matrices
 _MARKERS = "so^dvP"
+_LINE, _LETTER = 0.16, 0.085  # inches that a line of names is high, and a letter of one wide
+_BESIDE = 3.6  # inches of a picture beside its panels
 
 
 def names_of(tokens: Sequence[str] | None, count: int, what: str) -> list[str]:
@@ -49,12 +52,17 @@ def axis_names(
     return across, names_of(target, flow.count, "target"), positions
 
 
+def height_of(rows: int) -> float:
+    """Inches of a matrix of so many rows."""
+    return min(max(0.36 * rows, 1.0), 6.0)
+
+
 def new_panels(names: Sequence[str], tall: float) -> tuple[Picture, Any]:
     """A picture of two rows of two panels for source positions of these names, the upper row `tall`
     inches."""
     side = min(max(0.42 * len(names), 2.4), 7.0)
     room = 0.09 * max(0, max(map(len, names), default=0) - 10)  # inches for long names, in each row
-    picture = new_picture(2 * side + 3.6, tall + 3.7 + 2 * room)
+    picture = new_picture(2 * side + _BESIDE, tall + 3.7 + 2 * room)
     engine: Any = picture.get_layout_engine()
     engine.set(h_pad=0.12, w_pad=0.08)
     return picture, picture.subplots(2, 2, height_ratios=[tall, 2.6])
@@ -78,8 +86,8 @@ def matrix(
         array, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest"
     )
     axes.xaxis.tick_top()
-    _ticks(axes, across, 1)
-    axes.set_yticks(range(len(down)), down, fontsize=9, parse_math=False)
+    _name_places(axes, across)
+    _name(axes.yaxis, down, _LINE, 0.8 * height_of(len(down)))  # names above take some of the height
     axes.tick_params(length=0)
     # Within the panel's own room, so that the legends below do not push it away.
     scale = axes.inset_axes((1.03, 0.04, 0.05, 0.92), label="scale")
@@ -154,7 +162,7 @@ def bars(axes: Any, series: Mapping[str, Sequence[float]], names: list[str], tit
 
 
 def _finish(axes: Any, names: list[str]) -> None:
-    _ticks(axes, names, max(1, len(names) // 16))
+    _name_places(axes, names)
     axes.tick_params(axis="y", labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
@@ -163,14 +171,19 @@ def _finish(axes: Any, names: list[str]) -> None:
         axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.4)
 
 
-def _ticks(axes: Any, names: list[str], every: int) -> None:
-    upright = max(map(len, names)) > 3
-    axes.set_xticks(
-        range(0, len(names), every),
-        names[::every],
-        rotation=90 if upright else 0,
-        fontsize=9,
-        parse_math=False,
+def _name_places(axes: Any, names: list[str]) -> None:
+    """Names along x, upright where they are long."""
+    longest = max(map(columns_of, names))
+    upright = longest > 3
+    width = (axes.figure.get_figwidth() - _BESIDE) / 2
+    _name(axes.xaxis, names, _LINE if upright else _LETTER * (longest + 1), width, 90 if upright else 0)
+
+
+def _name(axis: Any, names: list[str], each: float, room: float, rotation: int = 0) -> None:
+    """Names along an axis; those that find no room, at so many inches `each`, are left out."""
+    every = math.ceil(len(names) * each / room)
+    axis.set_ticks(
+        range(0, len(names), every), names[::every], rotation=rotation, fontsize=9, parse_math=False
     )
 
 
