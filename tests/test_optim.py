@@ -677,6 +677,14 @@ def test_the_learning_rate_is_checked_whenever_it_is_set(kind: Any) -> None:
     assert optimiser.lr == 0.25 and optimiser.state_dict()["lr"] == 0.25
 
 
+def test_settings_are_printed() -> None:
+    parameters = tensors((2,), (3,))
+    assert repr(SGD(parameters, momentum=0.9)) == "SGD(2 parameters, momentum=0.9, lr=0.01, weight_decay=0.0)"
+    adam = Adam(parameters)
+    adam.lr = 0.5
+    assert repr(adam) == "Adam(2 parameters, betas=(0.9, 0.999), eps=1e-08, lr=0.5, weight_decay=0.0)"
+
+
 def test_momentum_may_be_set_where_there_is_some() -> None:
     """Without, nothing is kept that it could act on; it would count for nothing, without a word."""
     (w,) = tensors((2,))

@@ -128,6 +128,15 @@ def test_split_batches_hold_every_source_once_and_say_which(
     assert lengths == sorted(lengths)
 
 
+def test_what_is_printed_is_short() -> None:
+    vocabulary = Vocabulary(tuple(str(n) for n in range(1000)))
+    sources = tuple((str(n),) for n in range(1000))
+    split = Split("test", vocabulary, vocabulary, sources, tuple((source,) for source in sources))
+    assert repr(split) == "Split('test', 1000 sources)"
+    assert repr(next(split.batches(64))) == "Batch(64 examples, source (64, 1), target (64, 2))"
+    assert repr(vocabulary) == "Vocabulary(('0', '1', '2', '3', '4', '5', ...), 1004 ids)"
+
+
 def test_a_batch_needs_a_row() -> None:
     split = Split("test", Vocabulary(("a",)), Vocabulary(("a",)), (("a",),), ((("a",),),))
     with pytest.raises(ValueError, match="batch size 0, expected at least 1"):

@@ -36,6 +36,9 @@ class Batch:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} examples, source {self.source.shape}, target {self.target_out.shape})"
+
     @classmethod
     def from_padded(cls, source: Ids, lengths: Ids, target: Ids, target_lengths: Ids, indices: Ids) -> Batch:
         """From padded sources (B, T) and padded targets (B, N - 1), the latter without BOS and EOS."""
@@ -151,6 +154,9 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.sources)
+
+    def __repr__(self) -> str:
+        return f"Split({self.name!r}, {len(self)} sources)"
 
     def batches(self, batch_size: int) -> Iterator[Batch]:
         """Every source once with its first target, sorted by length (then target length, then place).

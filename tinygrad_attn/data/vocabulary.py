@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -31,7 +32,7 @@ class Vocabulary:
     """
 
     symbols: Tokens
-    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
+    _ids: dict[str, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "symbols", tuple(self.symbols))
@@ -52,6 +53,9 @@ class Vocabulary:
     def __len__(self) -> int:
         """The number of ids, the special tokens included."""
         return FIRST_CONTENT_ID + len(self.symbols)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({reprlib.repr(self.symbols)}, {len(self)} ids)"
 
     def __contains__(self, symbol: object) -> bool:
         """Whether `symbol` is a content symbol."""

@@ -59,6 +59,15 @@ class Optimizer(ABC):
         for group in self._groups:
             group.adopt()
 
+    def __repr__(self) -> str:
+        settings = {
+            name.lstrip("_"): value for name, value in vars(self).items() if name not in ("_groups", "_slots")
+        }
+        listed = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        return (
+            f"{type(self).__name__}({sum(len(group.names) for group in self._groups)} parameters, {listed})"
+        )
+
     @property
     def lr(self) -> float:
         """The learning rate; setting it raises as the constructor does."""
