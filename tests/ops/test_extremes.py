@@ -272,6 +272,15 @@ def test_bounds_of_clip() -> None:
         ta.clip(ta.Tensor([0.5]), None, bound).sum().backward()
 
 
+@pytest.mark.parametrize(("low", "high"), [(2, 1), (1.0, -1.0), (NAN, 1), (0, NAN), (NAN, None)])
+def test_bounds_of_clip_that_leave_nothing_between(low: float | None, high: float | None) -> None:
+    """As in numpy and PyTorch the upper one counts last; beside NaN nothing is larger or smaller."""
+    x = np.array([-3.0, 0.0, 1.0, 1.5, 2.0, 4.0, NAN])
+    value, found = gradient(lambda x: ta.clip(x, low, high), x)
+    np.testing.assert_array_equal(value, np.clip(x, low, high))
+    assert not np.any(found[:-1])
+
+
 def gradient_of(x: ta.Tensor) -> list[float]:
     assert x.grad is not None
     found: list[float] = x.grad.tolist()

@@ -63,14 +63,20 @@ def _smaller(a: Any, b: Any) -> Any:
 
 
 def _within(x: Any, low: Any, high: Any) -> Any:
-    below, above = _beyond(x, low, high)
-    return np.where(below, 0 if low is None else low, np.where(above, 0 if high is None else high, x))
+    below, _ = _beyond(x, low, None)
+    x = np.where(below, 0 if low is None else low, x)
+    _, above = _beyond(x, None, high)
+    return np.where(above, 0 if high is None else high, x)
 
 
 def _beyond(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
-    """Where the real part of x is below `low`, and where it is above `high`; nowhere for None."""
+    """Where the real part of x is below `low`, and where it is above `high`; nowhere for None, everywhere for
+    NaN."""
     real = np.real(value_of(x))
-    return False if low is None else real < low, False if high is None else real > high
+    return (
+        False if low is None else (real < low) | np.isnan(low),
+        False if high is None else (real > high) | np.isnan(high),
+    )
 
 
 def _absolute(x: Any) -> Any:
