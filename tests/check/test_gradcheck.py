@@ -307,6 +307,9 @@ CAUSES = {
         lambda g, y, a, b: g * b * np.array([1, 1.1, 1.2]),
         "6 of the 9 entries looked at differ, those at the indices 1 to 2 of axis 1; the others agree",
     ),
+    "the sign of a branch": (lambda g, y, a, b: g * ta.abs(b), "those have the wrong sign"),
+    "a branch left out": (lambda g, y, a, b: g * ta.maximum(b, 0), "those are zero"),
+    "the factor of a branch": (lambda g, y, a, b: g * np.where(b > 0, b, 3 * b), "those are 3 times"),
     "float32": (
         lambda g, y, a, b: np.asarray(g * b, dtype=np.float32),
         "right to 7 digits: rounding within a rule, or a part of it in float32?",
@@ -1117,3 +1120,45 @@ def test_a_rule_that_subtracts_numbers_as_large_as_the_inputs_is_excused_for_rou
             name="total",
         )
         assert bool(checked(total, x)) == (factor == 1)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("distance", [1e-7, 1e-8, 1e-9, 1e-10])
+def test_beside_a_kink_no_more_digits_are_asked_for_than_differences_have(
+    order: int, distance: float
+) -> None:
+    def forward(x: Any) -> Any:
+        return np.where(real(x) > 0, x, 2 * np.expm1(np.minimum(x, 0)))
+
+    def rule(g: Any, y: Any, x: Any) -> Any:
+        return g * ta.where(real(x) > 0, 1, 2 * ta.exp(ta.where(real(x) > 0, 0, x)))
+
+    x = np.array([-distance, distance, -2.0, 3.0])
+    assert checked(ta.Primitive("elu", forward, rule), x, method="central", order=order)
+    off = ta.Primitive("elu", forward, lambda g, y, x: rule(g, y, x) * ta.where(real(x) > 0, 1, 0.5))
+    assert not checked(off, x[:2], method="central", order=order)
+
+
+def test_kinks_of_many_sizes_are_no_fault_at_a_tie() -> None:
+    modulus = ta.Primitive("abs", np.abs, lambda g, y, x: g * np.sign(real(x)))
+    for seed in range(8):
+        assert checked(modulus, np.array([-2, 0, 1e-5, 3, 1e8, -1e-8]), rng=seed)
+    assert checked(modulus, np.array([-2, 0, 1e-5, 3, 1e8, -1e-8]), order=2)
+
+
+def test_entries_that_should_be_zero_are_called_that() -> None:
+    lower = ta.Primitive("lower", lambda x: np.tril(x) ** 2, lambda g, y, x: 2 * g * x + np.triu(g, 1))
+    report = checked(lower, NORMAL((4, 4)))
+    assert report.rows[0].cause.endswith(
+        "6 of the 16 entries looked at differ, the others agree; those should be zero"
+    )
+
+
+def test_nothing_is_guessed_where_a_rule_is_wrong_for_one_row_of_many() -> None:
+    row = np.where(np.arange(512) == 77, 1.001, 1)[:, None]
+    square = ta.Primitive("square", lambda x: x * x, lambda g, y, x: 2 * g * x * row)
+    report = checked(square, NORMAL((512, 16)))
+    assert report.rows[0].cause.startswith(
+        "16 of the 8192 entries looked at differ, those at index 77 of axis 0"
+    )
+    assert not report.notes

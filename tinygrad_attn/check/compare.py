@@ -22,6 +22,7 @@ _LISTED = 10  # entries of each input that the report keeps
 _ASKED = (
     6  # entries that central differences look at before they decide whether complex steps are to be trusted
 )
+_PLAIN = 1e-3  # of the sum of a gradient's entries, by which a rule is seen to be wrong along any direction
 _DOUBTED = 50  # entries that all steps are looked at for; where so many are wrong, no more need the work
 
 
@@ -52,6 +53,7 @@ class Found:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bent: bool = False  # whether a kink hides what is beyond the sample
+    plain: bool = False  # whether a gradient is wrong by so much that a rule which is would be found
 
 
 class Comparison:
@@ -223,6 +225,10 @@ class Comparison:
             if wrong and self.found.method == "complex":
                 for place in self._rounded(which, wrong):
                     verdicts[place] = "rounding"
+            off = np.abs(self.analytic[which] - self.numeric[which])
+            self.found.plain |= "mismatch" in verdicts and bool(
+                off.sum() > _PLAIN * np.abs(self.numeric[which]).sum()
+            )
             self._tell(which, verdicts)
 
     def _verdict(self, which: int, place: int) -> str:
@@ -239,9 +245,9 @@ class Comparison:
             return "ok"
         if found is None or self.found.method == "complex":
             return "mismatch"
-        # Central differences know their own error, which counts if it is that of rounding.
+        # Central differences know their own error, which counts if it is that of rounding or cannot be less.
         small = max(1e-6 * self._largest(which), self._small())
-        if found.error <= small and error <= 20 * found.error:
+        if (found.error <= small or found.cramped) and error <= 20 * found.error:
             return "rounding"
         return "mismatch" if found.settled or found.error <= small else "unsettled"
 

@@ -82,7 +82,10 @@ def _of_whole(comparison: Comparison, which: int, wrong: Sequence[int]) -> str:
         return "the second derivative differs: a rule that treats an input, its output or g as a constant?"
     few = len(wrong) < analytic.size
     found = [_where(comparison, which, wrong)] if few else []
-    if small:
+    there = _how(analytic[list(wrong)], numeric[list(wrong)]) if few else ""
+    if there:
+        found.append(there)
+    elif small:
         digits = -math.ceil(math.log10(off / float(np.abs(numeric).max())))
         found.append(f"right to {digits} digits: rounding within a rule, or a part of it in float32?")
     return "; ".join(found)
@@ -97,6 +100,21 @@ def _where(comparison: Comparison, which: int, wrong: Sequence[int]) -> str:
         if len(shape) > 1 and len(at) < shape[axis] and np.isin(along, at).sum() == len(wrong):
             return f"{counted}, those at {_listed(at)} of axis {axis}; the others agree"
     return f"{counted}, the others agree"
+
+
+def _how(analytic: np.ndarray, numeric: np.ndarray) -> str:
+    """What the entries that differ have in common."""
+    if not numeric.any():
+        return "those should be zero"
+    if not analytic.any():
+        return "those are zero"
+    off = float(np.abs(analytic - numeric).max())
+    if _alike(analytic, -numeric, off):
+        return "those have the wrong sign"
+    factor = float(analytic @ numeric / (numeric @ numeric))
+    if len(numeric) > 1 and _alike(analytic, factor * numeric, off):
+        return f"those are {factor:.10g} times the right values"
+    return ""
 
 
 def _listed(indices: np.ndarray) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -34,6 +34,7 @@ class Slope:
         right: the derivative from above; where the value jumps, that above the jump.
         kink: whether the two differ, at the point itself, as far as that can be seen.
         jump: whether the value does.
+        cramped: whether a kink near by leaves only small steps, which hold much rounding.
     """
 
     value: float
@@ -42,6 +43,7 @@ class Slope:
     right: float
     kink: bool = False
     jump: bool = False
+    cramped: bool = False
 
     @property
     def bent(self) -> bool:
@@ -98,13 +100,13 @@ def slope(
             little, contradict the claim or look bent when taken for differences of numbers of about one.
     """
     scan = _Scan(function, scale, target, claim, EPSILON)
-    found = _told(scan.best, scan.gaps)
+    found = scan.told()
     vague = not scan.best.error <= max(target, 1e-7 * abs(scan.best.value), 1e-10)
     if vague or scan.is_doubted() or found.bent:
         # Values may be in coarser grains, such as what is left of a difference of large numbers.
         quantum = scan.quantum if scan.is_doubted() and scan.quantum < math.inf else 0.0
         scan = _Scan(function, scale, target, claim, max(quantum, noise()))
-        found = _told(scan.best, scan.gaps)
+        found = scan.told()
     return found
 
 
@@ -128,6 +130,10 @@ class _Scan:
     def is_doubted(self) -> bool:
         """Whether what was found is not the claim."""
         return abs(self.best.value - self._claim) > 10 * max(self.best.error, self._target)
+
+    def told(self) -> Slope:
+        """What the values say of the slope."""
+        return replace(_told(self.best, self.gaps), cramped=bool(self._near))
 
     def _forget(self) -> None:
         self.gaps: list[_Gap] = []
