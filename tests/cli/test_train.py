@@ -98,6 +98,9 @@ WRONG = {
     "resume what is not there": (["copy", "--resume"], "runs/copy: no such folder"),
     "resume what": (["--resume", "--out", "nowhere"], "nowhere: no such folder"),
     "no folder": (["copy", "--out", ""], "--out is empty, expected the folder of a run"),
+    "no name": ([""], "no task is given"),
+    "no dev": (["copy", "--dev", ""], "--dev is empty, expected a file of pairs"),
+    "no test": (["--resume", "--out", "x", "--test", ""], "--test is empty, expected a file of pairs"),
     "resume no folder": (["--resume", "--out", ""], "--out is empty, expected the folder of a run"),
     "both": (["--resume", "--overwrite", "--out", "x"], "exclude one another"),
 }

@@ -74,6 +74,14 @@ def test_settings_survive_json(settings: Any) -> None:
     assert set(describe_settings(type(settings))) == set(content)
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    training = TrainingConfig(steps=np.int64(3), lr=np.float32(0.5), stop_when_solved=np.bool_(False))
+    assert training == TrainingConfig(steps=3, lr=0.5, stop_when_solved=False)
+    assert json.loads(json.dumps(settings_to_json(training)))["steps"] == 3
+    with pytest.raises(ConfigError, match="hidden is 0, expected an integer of at least 1"):
+        ModelConfig(hidden=np.int32(0))
+
+
 @pytest.mark.parametrize("content", [None, [], {}, {**settings_to_json(ModelConfig()), "more": 1}])
 def test_foreign_settings_name_where_they_stand(content: Any) -> None:
     with pytest.raises(ConfigError, match=r"config\.json: model: .*expected the keys"):

@@ -324,6 +324,23 @@ def test_what_diverges_stops_with_the_name_of_a_parameter(tmp_path: Path) -> Non
         trained(tmp_path / "b", small_model(), small_training(lr=1e30, evaluate_every=1))
 
 
+def test_what_is_trained_in_which_way_are_objects(tmp_path: Path) -> None:
+    wrong: list[tuple[Any, Any, Any, str]] = [
+        ("copy", None, None, r"train: data is 'copy', expected a Task, Pairs or a data set of your own"),
+        (small_task(), {"hidden": 6}, None, r"train: model is \{'hidden': 6\}, expected a ModelConfig"),
+        (
+            small_task(),
+            None,
+            small_model(),
+            r"train: training is ModelConfig\(.*\), expected a TrainingConfig",
+        ),
+    ]
+    for data, model, training, message in wrong:
+        with pytest.raises(TypeError, match=message):
+            train(data, tmp_path / "run", model, training)
+    assert not list(tmp_path.iterdir())
+
+
 def test_nothing_is_replaced_when_the_settings_are_impossible(tmp_path: Path) -> None:
     expected = trained(tmp_path, small_model(), small_training())
     with pytest.raises((MemoryError, ValueError)):
@@ -346,6 +363,8 @@ def test_pairs_from_a_file(tmp_path: Path) -> None:
     file.unlink()  # prediction needs the run alone
     predictor, text_format = load_run(tmp_path / "run")
     found = predictor.predict(text_format.split_source("abe"))
+    with pytest.raises(ValueError, match="predict: the source is empty, expected at least one symbol"):
+        predictor.predict([])
     assert found.weights.shape == (len(found.tokens), 3)
 
 

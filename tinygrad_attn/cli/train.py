@@ -36,6 +36,7 @@ with one source<TAB>target a line. Everything about the run is kept in one folde
 """
 
 _EXAMPLE_LENGTHS = 4, 7, 10
+_PAIRS = "a file of pairs"
 
 
 def add_parser(commands: Any) -> None:
@@ -69,13 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, and print what came out."""
     settings = {name: getattr(arguments, name) for name in _SETTINGS if getattr(arguments, name) is not None}
     shown = False if arguments.quiet else True if arguments.progress else None
-    if arguments.out == "":
-        raise ConfigError("--out is empty, expected the folder of a run")
+    for name, expected in (("out", "the folder of a run"), ("dev", _PAIRS), ("test", _PAIRS)):
+        if getattr(arguments, name) == "":
+            raise ConfigError(f"--{name} is empty, expected {expected}")
     if arguments.resume:
         result = _resumed(arguments, settings, shown)
     else:
-        if arguments.task is None:
-            raise ConfigError("no task is given, expected copy, reverse or a file of pairs")
+        if not arguments.task:
+            raise ConfigError(f"no task is given, expected copy, reverse or {_PAIRS}")
         seed = settings.get("seed", 0)
         TrainingConfig(steps=1, seed=seed)  # a wrong seed is a wrong setting before it is wrong data
         data = _data(arguments, seed)
@@ -110,9 +112,7 @@ def _data(arguments: argparse.Namespace, seed: int) -> Dataset:
             )
         return Task(arguments.task, seed=seed)
     if not os.path.exists(arguments.task):
-        raise ConfigError(
-            f"{arguments.task}: no such task or file, expected copy, reverse or a file of pairs"
-        )
+        raise ConfigError(f"{arguments.task}: no such task or file, expected copy, reverse or {_PAIRS}")
     development = options.pop("dev")
     return Pairs(arguments.task, **options, development=development, seed=seed)
 

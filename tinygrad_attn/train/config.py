@@ -80,11 +80,14 @@ def _setting(default: Any, check: Check, what: str, *, optional: bool = False) -
 
 
 class _Checked:
-    """Checks every field when made, by the check that is declared with it."""
+    """Checks each field when made, by the check declared with it; numpy's numbers become Python's."""
 
     def __post_init__(self) -> None:
         for declared in _fields(type(self)):
             value = getattr(self, declared.name)
+            if isinstance(value, np.generic):
+                value = value.item()
+                object.__setattr__(self, declared.name, value)
             if value is not None or not declared.metadata["optional"]:
                 declared.metadata["check"](declared.name, value)
 

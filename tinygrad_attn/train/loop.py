@@ -69,10 +69,18 @@ def train(
     Raises:
         CheckpointError: if the folder holds a run, or other files, or another process trains in it.
         NonFiniteError: if a gradient is not finite; the last checkpoint and the best weights stay.
+        TypeError: if `data` is no data set, or `model` or `training` are no settings.
         KeyboardInterrupt: after Ctrl-C, when everything is saved; `resume` goes on, or gives the result.
     """
+    if not hasattr(data, "describe"):
+        raise TypeError(f"train: data is {data!r}, expected a Task, Pairs or a data set of your own")
     usual = default_settings(data)
-    config = RunConfig(data.describe(), model or usual[0], training or usual[1])
+    model, training = model or usual[0], training or usual[1]
+    if not isinstance(model, ModelConfig):
+        raise TypeError(f"train: model is {model!r}, expected a ModelConfig")
+    if not isinstance(training, TrainingConfig):
+        raise TypeError(f"train: training is {training!r}, expected a TrainingConfig")
+    config = RunConfig(data.describe(), model, training)
     folder = RunFolder(out)
     run = _Run(folder, config, data, message)
     folder.make()  # last, so that nothing is replaced when something is wrong
