@@ -135,6 +135,13 @@ def test_files_by_suffix(kind: str, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_file_does_not_say_when_it_was_made(tmp_path: Path) -> None:
+    graph = ta.viz.graph(running_example())
+    graph.save(tmp_path / "a.pdf")
+    content = (tmp_path / "a.pdf").read_bytes()
+    assert content.count(b"CreationDate (D:19700101000000") == 1 and b"ModDate" not in content
+
+
 def test_unknown_suffix(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\.jpeg: a graph is saved as \.svg, \.png, \.pdf, \.dot, \.gv"):
         ta.viz.graph(running_example()).save(tmp_path / "x.jpeg")

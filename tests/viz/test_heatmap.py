@@ -195,15 +195,20 @@ def test_no_label_is_cut_at_any_size(shape: tuple[int, int]) -> None:
 
 
 def test_threads_may_draw_at_once() -> None:
+    before = dict(matplotlib.rcParams)
     results: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(heatmap(WEIGHTS, SOURCE, TARGET).svg())) for _ in "ab"
-    ]
+
+    def draw() -> None:
+        for _ in range(4):
+            results.append(heatmap(WEIGHTS, SOURCE, TARGET).svg())
+
+    threads = [threading.Thread(target=draw) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(results) == 2
+    assert len(results) == 16 and set(results) == {heatmap(WEIGHTS, SOURCE, TARGET).svg()}
+    assert dict(matplotlib.rcParams) == before
 
 
 def test_long_names_are_cut_and_of_many_some_are_left_out() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import math
 import os
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,7 @@ _SETTINGS = {
     "axes.edgecolor": "#666666",
     "axes.linewidth": 0.8,
 }
+_lock = threading.RLock()
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _OTHER_SCRIPTS = (
     "Noto Sans CJK JP",
@@ -66,12 +70,17 @@ def count_in_unit(axis: Any, name: str) -> None:
     axis.set_label_text(name, fontsize=8)
 
 
-def settings() -> Any:
-    """Within a `with` block, matplotlib draws as pictures are to look; everything is as before afterwards."""
+@contextmanager
+def settings() -> Iterator[None]:
+    """Within a `with` block, matplotlib draws as pictures are to look; everything is as before afterwards.
+
+    Its settings are those of the process, so one thread at a time has them.
+    """
     import matplotlib
 
     chosen: Any = {**_SETTINGS, "font.family": _fonts()}
-    return matplotlib.rc_context(chosen)
+    with _lock, matplotlib.rc_context(chosen):
+        yield
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -36,7 +37,8 @@ def render(source: str, format: str) -> bytes:
     failures = []
     for draw in (_with_wheel, _with_program):
         try:
-            return draw(source, format)
+            picture = draw(source, format)
+            return _undated(picture) if format == "pdf" else picture
         except ImportError:
             continue
         except Exception as error:
@@ -50,6 +52,11 @@ def render(source: str, format: str) -> bytes:
         "(`apt install graphviz`, `brew install graphviz`). The DOT text needs neither: .dot.source, or "
         ".save('graph.dot')"
     )
+
+
+def _undated(picture: bytes) -> bytes:
+    """A PDF with 1970 for when it was made, and as long as before: the same picture is the same file."""
+    return re.sub(rb"(/CreationDate \(D:)\d{14}", rb"\g<1>19700101000000", picture)
 
 
 def save(source: str, path: str | os.PathLike[str]) -> None:
