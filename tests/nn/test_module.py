@@ -165,6 +165,17 @@ def test_state_dict_copies() -> None:
     assert model.scale.data[0] == 2
 
 
+def test_two_parameters_of_one_name_are_an_error() -> None:
+    """One of them would not be kept."""
+    model = Module()
+    model.parts = {1: linear(), "1": linear()}
+    for call in (model.state_dict, lambda: model.load_state_dict({})):
+        with pytest.raises(ValueError, match=r"Module: two parameters have the name parts\.1\.weight"):
+            call()
+    model.parts["1"] = model.parts[1]
+    assert set(model.state_dict()) == {"parts.1.weight", "parts.1.bias"}
+
+
 def test_load_state_dict_writes_in_place_in_the_parameters_dtype() -> None:
     model = linear(dtype=np.float32)
     array = model.weight.data

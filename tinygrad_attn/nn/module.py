@@ -105,8 +105,11 @@ class Module:
         return (parameter for _, parameter in self.named_parameters())
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """A copy of every parameter's array, by name; one held in several places comes by each name."""
-        return {name: parameter.data.copy() for name, parameter in self._all_parameters()}
+        """A copy of every parameter's array, by name; one held in several places comes by each name.
+
+        Raises ValueError if two have one name, as the entries 1 and "1" of a dict do.
+        """
+        return {name: parameter.data.copy() for name, parameter in self._by_name().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Writes arrays into the parameters, in their dtype: all of them or, if anything does not fit, none.
@@ -122,7 +125,7 @@ class Module:
             raise TypeError(
                 f"{title}: the state is a {type(state).__name__}, expected a mapping of names to arrays"
             )
-        parameters = dict(self._all_parameters())
+        parameters = self._by_name()
         _check_names(title, parameters, state)
         arrays: dict[str, np.ndarray] = {}
         first: dict[int, str] = {}
@@ -207,6 +210,13 @@ class Module:
             first, *others = part._tree((*around, self))
             yield f"  {name}: {first}"
             yield from (f"  {line}" for line in others)
+
+    def _by_name(self) -> dict[str, Tensor]:
+        parameters: dict[str, Tensor] = {}
+        for name, parameter in self._all_parameters():
+            if parameters.setdefault(name, parameter) is not parameter:
+                raise ValueError(f"{type(self).__name__}: two parameters have the name {name}")
+        return parameters
 
     def _all_parameters(
         self, prefix: str = "", around: tuple[Module, ...] = ()
