@@ -340,6 +340,15 @@ def test_a_straight_through_gradient_is_called_that(method: Any, step: Any) -> N
     assert report.problems == ("the rule of step for its input number 0 is wrong",)
 
 
+@METHODS
+def test_jumps_beside_the_entries_hide_no_straight_through_gradient(method: Any) -> None:
+    floor = ta.Primitive("floor", lambda x: np.floor(x), lambda g, y, x: g)
+    for distance in (1e-1, 1e-2, 4e-3, 1e-3, 1e-5):
+        report = checked(floor, np.array([1 + distance, -2 - distance, 0.4]), method=method)
+        assert report.rows[0].verdict == "mismatch" and "straight-through" in report.rows[0].cause
+        assert "entries are equal" not in str(report)
+
+
 def test_a_gradient_that_is_not_finite_is_not_compared_with_the_sides_of_a_kink() -> None:
     length = ta.Primitive("hypot", np.hypot, lambda g, y, a, b: g * a / y, lambda g, y, a, b: g * b / y)
     with np.errstate(invalid="ignore"):

@@ -134,10 +134,16 @@ def _fault_at_a_tie(node: Tensor, rng: np.random.Generator) -> str:
         found = line.slope()
         if found.bent or not found.contradicts(line.by_rule, 1e-6 * line.size):
             return ""
+    where = " where entries are equal" if _has_equal(inputs) else ""
     return (
-        f"is wrong where entries are equal: along a move of all by the same the derivative is "
-        f"{found.value:.6g}, by the rule {line.by_rule:.6g}"
+        f"is wrong{where}: along a move of all by the same the derivative is {found.value:.6g}, "
+        f"by the rule {line.by_rule:.6g}"
     )
+
+
+def _has_equal(inputs: Mapping[int, np.ndarray]) -> bool:
+    entries = np.concatenate([x.ravel() for x in inputs.values()])
+    return len(np.unique(entries)) < len(entries)
 
 
 class _Line:

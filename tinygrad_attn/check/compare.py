@@ -249,7 +249,8 @@ class Comparison:
         small = max(1e-6 * self._largest(which), self._small())
         if (found.error <= small or found.cramped) and error <= 20 * found.error:
             return "rounding"
-        return "mismatch" if found.settled or found.error <= small else "unsettled"
+        told = found.settled or found.error <= small or found.contradicts(float(analytic), allowed)
+        return "mismatch" if told else "unsettled"
 
     def _verdict_where_bent(self, which: int, found: Slope, analytic: float) -> str:
         sizes = abs(found.left) + abs(found.right)

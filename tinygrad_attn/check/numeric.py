@@ -18,6 +18,7 @@ EPSILON = 2.0**-52
 _FIRST_STEP = 2.0**-7  # times the scale of the variable
 _HALVINGS = 40  # down to where the quotients of numbers of about one hold nothing but rounding
 _ORDERS = 4  # columns of the extrapolation table, each removing an even power of the step
+_GRAIN = 1e-3  # of a value: that of half precision
 _LARGE_ENOUGH = 14  # halvings after which a jump, divided by the step, does not drown the slopes beside it
 _SEEN = 6  # halvings of the step over which a kink or a jump must show
 
@@ -104,7 +105,7 @@ def slope(
     vague = not scan.best.error <= max(target, 1e-7 * abs(scan.best.value), 1e-10)
     if vague or scan.is_doubted() or found.bent:
         # Values may be in coarser grains, such as what is left of a difference of large numbers.
-        quantum = scan.quantum if scan.is_doubted() and scan.quantum < math.inf else 0.0
+        quantum = scan.quantum if scan.is_doubted() and scan.quantum <= scan.coarsest else 0.0
         scan = _Scan(function, scale, target, claim, max(quantum, noise()))
         found = scan.told()
     return found
@@ -120,6 +121,7 @@ class _Scan:
         self._near: list[_Gap] = []  # the gaps that show a kink near by
         self._forget()
         middle = function(0.0)
+        self.coarsest = _GRAIN * max(1.0, abs(middle))  # beyond that a difference is a jump, no grain
         step = _FIRST_STEP * scale
         for _ in range(_HALVINGS):
             if self._is_told_by(function(-step), middle, function(step), step):
