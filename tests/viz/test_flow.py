@@ -271,6 +271,8 @@ def test_wrong_arguments() -> None:
         flow.gradient("q")
     with pytest.raises(ValueError, match="1 labels"):
         flow.path("loss")
+    with pytest.raises(TypeError, match="a label is 2, expected text"):
+        flow.path("loss", 2)  # type: ignore[arg-type]
     with pytest.raises(KeyError, match="there is no role 'alhpa'; there are loss, h, s"):
         flow.norms("alhpa")
     assert flow.norms("alpha") == flow.norms("α") != []

@@ -53,6 +53,8 @@ def _counted(role: str, found: list[tuple[str, int | None]], count: int) -> list
 
 def normal(name: str) -> str:
     """A label as it is kept: subscripts as digits, no space or underscore, α for alpha."""
+    if not isinstance(name, str):
+        raise TypeError(f"gradient_flow: a label is {name!r}, expected text such as 'α2'")
     plain = unicodedata.normalize("NFKC", name).replace(" ", "").replace("_", "")
     return re.sub(r"^alpha(?=\d*$)", "α", plain)
 
