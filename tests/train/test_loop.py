@@ -465,6 +465,17 @@ def test_a_checkpoint_of_wrong_values_does_not_fit(part: str, field: str, value:
         resume(tmp_path)
 
 
+@pytest.mark.parametrize(("part", "field"), [("window", "tokens"), ("progress", "seconds")])
+def test_a_checkpoint_that_lacks_a_value_does_not_fit(part: str, field: str, tmp_path: Path) -> None:
+    train(small_task(), tmp_path, small_model(), small_training(), message=quiet)
+    for path in (tmp_path / "checkpoint").iterdir():
+        arrays, note = unpack(path)
+        del note["state"][part][field]
+        path.write_bytes(pack(arrays, note))
+    with pytest.raises(CheckpointError, match=f"does not fit the run .*without {field}"):
+        resume(tmp_path)
+
+
 def test_a_checkpoint_whose_best_weights_are_not_finite(tmp_path: Path) -> None:
     train(small_task(), tmp_path, small_model(), small_training(), message=quiet)
     for path in (tmp_path / "checkpoint").iterdir():

@@ -167,7 +167,9 @@ def _made(kind: type[Kept], content: Mapping[str, Any]) -> Kept:
     ValueError for numbers that cannot have come about."""
     made = kind(**content)
     for name, usual in vars(kind()).items():
-        value = getattr(made, name)
+        if name not in content:
+            raise TypeError(f"it is without {name}")
+        value = content[name]
         if type(value) is not type(usual) and (type(usual), type(value)) != (float, int):
             raise TypeError(f"{name} is {value!r}")
         # Nothing is below 0 but the best share of what was not evaluated yet.
