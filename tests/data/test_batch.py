@@ -75,16 +75,29 @@ def test_what_cannot_be_a_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "name"),
-    [(PAD, ", which is <pad>"), (BOS, ", which is <bos>"), (EOS, ", which is <eos>"), (-1, "")],
+    ("side", "number", "name", "least"),
+    [
+        ("target", PAD, ", which is <pad>", UNK),
+        ("target", BOS, ", which is <bos>", UNK),
+        ("target", EOS, ", which is <eos>", UNK),
+        ("target", -1, "", UNK),
+        ("source", PAD, ", which is <pad>", BOS),
+        ("source", -1, "", BOS),
+    ],
 )
-def test_ids_that_are_no_content_are_refused(number: int, name: str) -> None:
-    """A target's PAD would not be learnt, and its EOS would end it, without a word."""
-    for pair, side in (((ids([5, number]), ids([5])), "source"), ((ids([5]), ids([5, number])), "target")):
-        message = f"the {side} of pair 1 has id {number}{name}, expected ids of content, from 4 on"
-        with pytest.raises(ValueError, match=message):
-            make_batch([(ids([4]), ids([4])), pair])
-    assert make_batch([(ids([UNK]), ids([UNK]))]).target_out.tolist() == [[UNK, EOS]]
+def test_ids_that_would_not_be_learnt_are_refused(side: str, number: int, name: str, least: int) -> None:
+    """A PAD would not be learnt, and a target's EOS would end it, without a word."""
+    pair = (ids([5, number]), ids([5])) if side == "source" else (ids([5]), ids([5, number]))
+    with pytest.raises(
+        ValueError, match=f"{side} of pair 1 has id {number}{name}, expected ids from {least} on"
+    ):
+        make_batch([(ids([4]), ids([4])), pair])
+
+
+def test_a_source_may_hold_any_symbol() -> None:
+    batch = make_batch([(ids([BOS, 5, UNK, EOS]), ids([UNK]))])
+    assert batch.source.tolist() == [[BOS, 5, UNK, EOS]]
+    assert batch.target_out.tolist() == [[UNK, EOS]]
 
 
 def test_pairs_may_come_from_a_generator_or_an_array() -> None:

@@ -91,12 +91,13 @@ def pad(sequences: Sequence[Ids]) -> tuple[Ids, Ids]:
 def make_batch(pairs: Iterable[tuple[Ids, Ids]], indices: Ids | None = None) -> Batch:
     """The Batch of encoded (source, target) pairs, in their order; `indices` is 0, 1, ... unless given.
 
-    Sources and targets are rows of content ids, and UNK, without BOS and EOS. An empty target is fine.
+    Sources and targets are rows of content ids, and UNK. BOS and EOS are put around a target here; a source
+    may hold them as any others. An empty target is fine.
 
     Raises:
         TypeError: for anything but pairs of rows of integers.
-        ValueError: for no pairs, an empty source, an id of PAD, BOS or EOS or below, or other than one index
-            a pair.
+        ValueError: for no pairs, an empty source, an id of PAD or below, one of BOS or EOS in a target, or
+            other than one index a pair.
     """
     pairs = list(pairs)
     if not pairs:
@@ -113,8 +114,8 @@ def make_batch(pairs: Iterable[tuple[Ids, Ids]], indices: Ids | None = None) -> 
             f"make_batch: the source of pair {int(lengths.argmin())} is empty, expected at least one id"
         )
     target, target_lengths = pad([target for _, target in pairs])
-    _check_content("source", source, lengths)
-    _check_content("target", target, target_lengths)
+    _check_ids("source", source, lengths, PAD + 1)
+    _check_ids("target", target, target_lengths, UNK)
     indices = np.arange(len(pairs)) if indices is None else np.asarray(indices)
     if indices.shape != (len(pairs),):
         raise ValueError(
@@ -123,17 +124,17 @@ def make_batch(pairs: Iterable[tuple[Ids, Ids]], indices: Ids | None = None) -> 
     return Batch.from_padded(source, lengths, target, target_lengths, indices)
 
 
-def _check_content(name: str, rows: Ids, lengths: Ids) -> None:
-    """Raises ValueError for an id, within the lengths of padded rows (B, T), that no symbol has."""
+def _check_ids(name: str, rows: Ids, lengths: Ids, least: int) -> None:
+    """Raises ValueError for an id below `least` within the lengths of padded rows (B, T)."""
     within = np.arange(rows.shape[1]) < lengths[:, None]
-    wrong = np.argwhere(within & (rows < UNK))
+    wrong = np.argwhere(within & (rows < least))
     if len(wrong):
         row, place = wrong[0]
         number = rows[row, place]
         special = f", which is {SPECIAL_TOKENS[number]}" if number >= 0 else ""
         raise ValueError(
-            f"make_batch: the {name} of pair {row} has id {number}{special}, expected ids of content, from "
-            f"{UNK + 1} on"
+            f"make_batch: the {name} of pair {row} has id {number}{special}, expected ids from {least} on "
+            f"({UNK + 1} is the first of a symbol)"
         )
 
 
