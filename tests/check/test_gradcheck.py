@@ -307,9 +307,15 @@ CAUSES = {
         lambda g, y, a, b: g * b * np.array([1, 1.1, 1.2]),
         "6 of the 9 entries looked at differ, those at the indices 1 to 2 of axis 1; the others agree",
     ),
-    "the sign of a branch": (lambda g, y, a, b: g * ta.abs(b), "those have the wrong sign"),
-    "a branch left out": (lambda g, y, a, b: g * ta.maximum(b, 0), "those are zero"),
-    "the factor of a branch": (lambda g, y, a, b: g * np.where(b > 0, b, 3 * b), "those are 3 times"),
+    "the sign of a branch": (
+        lambda g, y, a, b: g * ta.abs(b),
+        "differ, and have the wrong sign; the others agree",
+    ),
+    "a branch left out": (lambda g, y, a, b: g * ta.maximum(b, 0), "differ, and are zero; the others agree"),
+    "the factor of a branch": (
+        lambda g, y, a, b: g * np.where(b > 0, b, 3 * b),
+        "differ, and are 3 times the right values; the others agree",
+    ),
     "float32": (
         lambda g, y, a, b: np.asarray(g * b, dtype=np.float32),
         "right to 7 digits: rounding within a rule, or a part of it in float32?",
@@ -1159,7 +1165,7 @@ def test_entries_that_should_be_zero_are_called_that() -> None:
     lower = ta.Primitive("lower", lambda x: np.tril(x) ** 2, lambda g, y, x: 2 * g * x + np.triu(g, 1))
     report = checked(lower, NORMAL((4, 4)))
     assert report.rows[0].cause.endswith(
-        "6 of the 16 entries looked at differ, the others agree; those should be zero"
+        "6 of the 16 entries looked at differ, and should be zero; the others agree"
     )
 
 

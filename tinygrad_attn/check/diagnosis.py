@@ -81,11 +81,9 @@ def _of_whole(comparison: Comparison, which: int, wrong: Sequence[int]) -> str:
     if comparison.order == 2:
         return "the second derivative differs: a rule that treats an input, its output or g as a constant?"
     few = len(wrong) < analytic.size
-    found = [_where(comparison, which, wrong)] if few else []
-    there = _how(analytic[list(wrong)], numeric[list(wrong)]) if few else ""
-    if there:
-        found.append(there)
-    elif small:
+    how = _how(analytic[list(wrong)], numeric[list(wrong)]) if few else ""
+    found = [f"{_where(comparison, which, wrong)}{how}; the others agree"] if few else []
+    if small and not how:
         digits = -math.ceil(math.log10(off / float(np.abs(numeric).max())))
         found.append(f"right to {digits} digits: rounding within a rule, or a part of it in float32?")
     return "; ".join(found)
@@ -98,22 +96,22 @@ def _where(comparison: Comparison, which: int, wrong: Sequence[int]) -> str:
     for axis, along in enumerate(np.unravel_index(picked, shape)):
         at = np.unique(along[list(wrong)])
         if len(shape) > 1 and len(at) < shape[axis] and np.isin(along, at).sum() == len(wrong):
-            return f"{counted}, those at {_listed(at)} of axis {axis}; the others agree"
-    return f"{counted}, the others agree"
+            return f"{counted}, those at {_listed(at)} of axis {axis}"
+    return counted
 
 
 def _how(analytic: np.ndarray, numeric: np.ndarray) -> str:
     """What the entries that differ have in common."""
     if not numeric.any():
-        return "those should be zero"
+        return ", and should be zero"
     if not analytic.any():
-        return "those are zero"
+        return ", and are zero"
     off = float(np.abs(analytic - numeric).max())
     if _alike(analytic, -numeric, off):
-        return "those have the wrong sign"
+        return ", and have the wrong sign"
     factor = float(analytic @ numeric / (numeric @ numeric))
     if len(numeric) > 1 and _alike(analytic, factor * numeric, off):
-        return f"those are {factor:.10g} times the right values"
+        return f", and are {factor:.10g} times the right values"
     return ""
 
 
