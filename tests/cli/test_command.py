@@ -72,6 +72,11 @@ def test_signs_that_command_a_terminal_are_shown(
     [
         (OSError(28, "No space left on device", "runs/a"), 2, "error: runs/a: No space left on device\n"),
         (OSError("broken"), 2, "error: broken\n"),
+        (
+            ModuleNotFoundError("No module named 'tqdm.auto'", name="tqdm.auto"),
+            2,
+            "error: tqdm is not installed; python -m pip install tqdm\n",
+        ),
         (MemoryError(), 2, "error: not enough memory; choose smaller sizes\n"),
         (FloatingPointError("the logits hold NaN"), 1, "error: the logits hold NaN\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),

@@ -59,6 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = "" if error.filename is None else f"{os.fsdecode(error.filename) or repr('')}: "
         say(f"error: {where}{error.strerror or error}")
         return WRONG_USE
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "tinygrad_attn":
+            raise
+        name = error.name.split(".")[0]
+        say(f"error: {name} is not installed; python -m pip install {name}")
+        return WRONG_USE
     except MemoryError:
         say("error: not enough memory; choose smaller sizes")
         return WRONG_USE
