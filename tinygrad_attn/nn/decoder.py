@@ -168,8 +168,10 @@ class AttentionDecoder(Module):
     def initial_state(self, encoding: Encoding) -> DecoderState:
         """s_0 = tanh(W_s ←h_1 + b)."""
         s = expose(tanh(self.initial(encoding.backward_state)), "s")
-        zeros = self.cell.zero_state(len(s)) if isinstance(self.cell, Cell) else s
-        cell: State = (s, *zeros[1:]) if isinstance(zeros, tuple) else s
+        cell: State = s
+        if isinstance(self.cell, Cell) and self.cell._has_own(Cell, "zero_state"):
+            zeros = self.cell.zero_state(len(s))
+            cell = (s, *zeros[1:]) if isinstance(zeros, tuple) else s
         return DecoderState(cell, Tensor(np.zeros(s.shape, s.dtype)) if self.input_feeding else None)
 
     @scoped

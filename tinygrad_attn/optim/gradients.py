@@ -64,7 +64,7 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
 def _square(array: np.ndarray) -> float:
     """Σ |x|² over all entries."""
     flat = array.ravel()
-    if flat.dtype == np.float16:  # in which squares of common gradients lose their digits, or vanish
+    if flat.dtype.char == "e":  # in float16 squares of common gradients lose their digits, or vanish
         flat = flat.astype(np.float32)
     return float((flat.conj() if flat.dtype.kind == "c" else flat).dot(flat).real)
 
