@@ -75,6 +75,16 @@ def test_pointing_at_an_output_word_lights_its_row_and_the_source(run: Path, ope
     assert [float(share) for share in shares] == pytest.approx(one["weights"][1], abs=6e-4)
 
 
+def test_a_table_that_is_copied_has_its_numbers(run: Path, open_page: Open) -> None:
+    page = open_page(page_of(run))
+    for place in ("#alignment-view", "#flow-view"):
+        page.locator(f"{place} table.heat tbody").evaluate("body => getSelection().selectAllChildren(body)")
+        copied = page.evaluate("getSelection().toString()").replace("−", "-").splitlines()
+        said = [float(entry) for line in copied for entry in line.split("\t")[1:]]
+        held = numbers(page, f"{place} table.heat tbody td")
+        assert said == pytest.approx(held, rel=0.01) and len(said) > 1
+
+
 def test_words_are_stepped_through_by_keyboard(run: Path, open_page: Open) -> None:
     page = open_page(page_of(run))
     predictions = examples_of(run)["predictions"]

@@ -35,7 +35,8 @@ function heatTable({ caption, source: sources, target: targets, words = [sources
     buttons.push(button);
     const cells = source.map((_, j) => {
       const value = values[i]?.[j] ?? 0;
-      const cell = html("td", { "data-value": value, "aria-label": show(value), title: `${name}${subscript(i + 1)},${subscript(j + 1)} = ${show(value, 5)}` });
+      const cell = html("td", { "data-value": value, title: `${name}${subscript(i + 1)},${subscript(j + 1)} = ${show(value, 5)}` },
+        html("span", { class: "visually-hidden" }, show(value)));
       paint(cell, value, most, signed);
       return cell;
     });
