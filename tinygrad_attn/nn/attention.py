@@ -11,7 +11,7 @@ import numpy as np
 
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.engine.broadcast import reaches
-from tinygrad_attn.engine.tensor import expose, leaf
+from tinygrad_attn.engine.tensor import expose, leaf, value_of
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.module import Module, scoped
@@ -67,11 +67,9 @@ class Attention(Module):
                 "first, as the keys"
             )
         scores = expose(self.score(query, projected), "e")
-        expected = (*query.shape[:-1], keys.shape[1])
-        if np.shape(scores) != expected:  # which might broadcast, to weights that are not of this query
-            raise ValueError(
-                f"{self._title()}: the score returned shape {np.shape(scores)}, expected {expected}"
-            )
+        shape, expected = np.shape(value_of(scores)), (*query.shape[:-1], keys.shape[1])
+        if shape != expected:  # which might broadcast, to weights that are not of this query
+            raise ValueError(f"{self._title()}: the score returned shape {shape}, expected {expected}")
         weights = expose(softmax(scores, mask=mask), "α")
         return Attended(expose(weighted_sum(weights, values), "c"), weights, scores)
 

@@ -36,7 +36,7 @@ def rows(x: Any) -> Any:
 
     Written out, as -1 cannot stand for a size where there are no entries.
     """
-    return x.reshape((math.prod(x.shape[:-1]), x.shape[-1]))
+    return x if x.ndim == 2 else x.reshape((math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 matmul = Primitive("matmul", np.matmul, _matmul_left, _matmul_right)
