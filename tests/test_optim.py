@@ -90,6 +90,7 @@ def test_default_settings_are_pytorchs() -> None:
         *(1e-3, (0.9, 0.999), 1e-8),
         1e-2,
     )
+    assert Adam(p, betas=np.array([0.8, 0.9])).betas == (0.8, 0.9)
     assert SGD(p).weight_decay == Adam(p).weight_decay == Adadelta(p).weight_decay == 0
     assert (Adadelta(p).lr, Adadelta(p).rho, Adadelta(p).eps) == (
         1.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,8 @@ def test_what_runs_after_its_call_cannot_be_decorated() -> None:
         for decorate in (ta.no_grad, ta.no_grad(), ta.explicit):
             with pytest.raises(TypeError, match=f"{function.__name__} runs after its call, outside the mode"):
                 decorate(function)
+    with pytest.raises(TypeError, match=r"steps.* runs after its call, outside the mode"):
+        ta.no_grad()(partial(steps))
 
 
 def test_a_decorated_function_in_several_threads() -> None:

@@ -203,6 +203,19 @@ def test_a_kernel_that_saves_nothing_where_something_is_asked_for(length: int) -
         operation(leaf(np.ones((length, 2))))
 
 
+def test_what_a_kernel_returns_is_a_pair() -> None:
+    """As a tuple or a list, like the gradients."""
+
+    def made(kernel: Any) -> Any:
+        return ta.fused(lambda x: x * x, kernel, lambda g, y, x, *, saved: [g * saved], name="square")
+
+    x = leaf(3.0)
+    made(lambda x: [x * x, 2 * x])(x).backward()
+    assert x.grad == 6
+    with pytest.raises(TypeError, match=r"^square: the kernel returned 3 values, expected \(array, saved\)"):
+        made(lambda x: (x * x, x, x))(x)
+
+
 def test_gradient_may_be_missing() -> None:
     """A rule may answer None: no gradient flows to that input."""
     stop = ta.Primitive("stop", lambda x: x + 0, lambda g, y, x: None)

@@ -97,9 +97,8 @@ class changed_mode(ContextDecorator):  # noqa: N801 - a context manager, named a
             TypeError: for generator and `async` functions.
         """
         if isgeneratorfunction(function) or iscoroutinefunction(function) or isasyncgenfunction(function):
-            raise TypeError(
-                f"{function.__name__} runs after its call, outside the mode; use a `with` block inside it"
-            )
+            name = getattr(function, "__name__", function)  # a partial one has none
+            raise TypeError(f"{name} runs after its call, outside the mode; use a `with` block inside it")
         return super().__call__(function)
 
     def _recreate_cm(self) -> changed_mode:  # a call of a decorated function, maybe in another thread

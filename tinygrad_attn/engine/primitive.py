@@ -143,10 +143,12 @@ class Fused(Primitive):
         result = self.forward(*arrays, **static)
         if not self._takes_saved:
             return result, None
-        if not isinstance(result, tuple):
-            kind = type(result).__name__
-            raise TypeError(f"{self.name}: the kernel returned a {kind}, expected (array, saved)")
-        return result
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise TypeError(
+                f"{self.name}: the kernel returned {_came(result, 'value')}, expected (array, saved)"
+            )
+        value, saved = result
+        return value, saved
 
     def pull(self, node: Tensor, g: Any, wanted: Sequence[int]) -> list[Any]:
         """The gradients for the inputs in the slots `wanted`, from the kernel's backward pass."""
@@ -301,10 +303,14 @@ def _too_many(primitive: Primitive, count: int) -> str:
 
 
 def _too_few(gradients: Any, expected: int) -> str:
-    found = f"a {type(gradients).__name__}"
-    if isinstance(gradients, (tuple, list)):
-        found = f"{len(gradients)} gradient{'s' * (len(gradients) != 1)}"
-    return f"kernel_vjp returned {found}, expected a tuple of {expected}, one for each input"
+    came = _came(gradients, "gradient")
+    return f"kernel_vjp returned {came}, expected a tuple of {expected}, one for each input"
+
+
+def _came(returned: Any, what: str) -> str:
+    if isinstance(returned, (tuple, list)):
+        return f"{len(returned)} {what}{'s' * (len(returned) != 1)}"
+    return f"a {type(returned).__name__}"
 
 
 def _as_array(primitive: Primitive, value: Any, static: dict[str, Any]) -> np.ndarray:

@@ -210,7 +210,7 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        if np.shape(betas) != (2,):
             raise TypeError(f"betas is {betas!r}, expected two numbers")
         self.betas = (_checked("betas", betas[0], 0, 1), _checked("betas", betas[1], 0, 1))
         self.eps = _checked("eps", eps, 0, above=True)
