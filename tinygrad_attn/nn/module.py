@@ -137,7 +137,7 @@ class Module:
                 raise ValueError(f"{title}: {name} has dtype {array.dtype}, expected {parameter.dtype}")
             arrays[name] = array.astype(parameter.dtype)
             other = first.setdefault(id(parameter), name)
-            if not np.array_equal(arrays[name], arrays[other], equal_nan=True):
+            if other != name and not np.array_equal(arrays[name], arrays[other], equal_nan=True):
                 raise ValueError(f"{title}: {other} and {name} are one parameter, but their arrays differ")
         for name, parameter in parameters.items():
             np.copyto(parameter.data, arrays[name])
