@@ -237,6 +237,17 @@ def test_without_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert "arguments are required: FOLDER (see" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["predict", "report", "heatmap", "flow", "graph"])
+def test_a_folder_without_a_name_is_not_the_current_one(
+    command: str, copy_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(copy_run)
+    text = [] if command == "report" else ["1 2"]
+    out = ["--out", "a.svg"] if command == "heatmap" else []
+    assert main([command, "", *text, *out]) == 2
+    assert capsys.readouterr().err == "error: '': no name, expected the folder of a run\n"
+
+
 def test_long_unknown_symbols_are_named_in_short(copy_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(copy_run), f"1 {'x' * 10_000}", "--alignment"]) == 0
     shown = capsys.readouterr()

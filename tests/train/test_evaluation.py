@@ -73,6 +73,12 @@ def test_an_output_is_right_if_it_equals_any_reference() -> None:
     assert found.token_error_rate == 1 / (1 + 3)
 
 
+def test_an_unknown_task_is_named() -> None:
+    model = small_model().build(8, 8, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="evaluate: task is 'sort', expected copy, reverse or None"):
+        evaluate(model, small_task().test, task="sort")
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_is_left_in_its_mode(training: bool) -> None:
     task = small_task()

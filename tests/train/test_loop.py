@@ -362,7 +362,9 @@ def test_pairs_from_a_file(tmp_path: Path) -> None:
     assert "alignment_weight" not in result.test and result.test["sequences"] > 0
     file.unlink()  # prediction needs the run alone
     predictor, text_format = load_run(tmp_path / "run")
-    found = predictor.predict(text_format.split_source("abe"))
+    source = text_format.split_source("abe")
+    found = predictor.predict(source)
+    assert predictor.predict(np.array(source)).tokens == found.tokens
     with pytest.raises(ValueError, match="predict: the source is empty, expected at least one symbol"):
         predictor.predict([])
     assert found.weights.shape == (len(found.tokens), 3)

@@ -76,7 +76,11 @@ def evaluate(
         task: the toy task that `split` belongs to, whose true alignment is known; None for any other data.
         batch_size: sequences at once.
         after_batch: called after each batch; may raise to stop.
+
+    Raises ValueError for an unknown task.
     """
+    if task is not None and task not in TASKS:
+        raise ValueError(f"evaluate: task is {task!r}, expected {', '.join(TASKS)} or None")
     vocabulary = split.target_vocabulary
     # One more than any reference, for EOS, and some to see an output that is too long as such.
     longest = max(len(reference) for references in split.references for reference in references) + 10

@@ -84,6 +84,9 @@ class RunFolder:
     """Reads and writes the files of one run; each appears whole or not at all."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        """CheckpointError for an empty name, which would be the current folder."""
+        if path == "":
+            raise CheckpointError("'': no name, expected the folder of a run")
         self.path = Path(path)
 
     def make(self) -> None:

@@ -48,7 +48,7 @@ class Predictor:
             beam: candidates kept at a time; 1 is greedy.
             max_length: the most symbols of the output with its end; by default 100, or 3 times the source.
         """
-        if not source:
+        if len(source) == 0:
             raise ValueError("predict: the source is empty, expected at least one symbol")
         ids = self.source_vocabulary.encode(source)[None]
         limit = max(100, 3 * len(source)) if max_length is None else max_length
