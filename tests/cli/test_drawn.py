@@ -108,7 +108,7 @@ def test_heatmap(copy_run: Path, tmp_path: Path, more: list[str]) -> None:
         (["graph", "--detail", "all"], "--detail"),
         (["graph", "no/such/folder", "1"], "no such folder"),
         (["graph", "no/such/folder"], "an input is missing"),
-        (["flow", "--step", "7"], "step 7 is not from 1 to the 1"),
+        (["flow", "--step", "7"], "step is 7, expected one from 1 to 1"),
         (["flow", "--path", "loss", "nobody"], "there is no 'nobody'"),
         (["flow", "--path", "loss", "h"], "the gradient comes to logits first"),
         (["flow", "--out", "x.txt"], "x.txt"),

@@ -35,6 +35,12 @@ def test_rows_are_output_tokens_and_columns_source_tokens(weights: object) -> No
     assert axes.images[0].get_clim() == (0, 1) and axes.images[0].get_cmap().name == "gray"
 
 
+def test_tokens_need_an_order_but_be_no_sequence() -> None:
+    """Such as the columns of data frames are."""
+    axes = heatmap([[0.5, 0.5]], {"a": 1, "b": 2}, np.array(["c"])).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("weights", "source", "target", "error", "message"),
     [
@@ -56,6 +62,7 @@ def test_rows_are_output_tokens_and_columns_source_tokens(weights: object) -> No
         (WEIGHTS.astype(complex), SOURCE, TARGET, TypeError, "dtype complex128"),
         (WEIGHTS, None, TARGET, TypeError, "source holds None, expected strings"),
         (WEIGHTS, SOURCE, 3, TypeError, "target holds 3, expected strings"),
+        (WEIGHTS, set(SOURCE), TARGET, TypeError, "source holds .* expected strings"),
         (WEIGHTS, iter(SOURCE), TARGET, TypeError, "source holds .*iterator.*, expected strings"),
         ([[0.5, 0.5], [1.0]], ["a", "b"], ["c", "d"], ValueError, "rows of different lengths"),
     ],

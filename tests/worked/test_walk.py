@@ -149,7 +149,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "ragged": ({"h": ((1.0,), (1.0, 2.0))}, r"h has rows of \[1, 2\] entries, expected one width"),
     "infinite": ({"s": ((float("inf"),),)}, "s holds inf, expected finite numbers"),
     "target": ({"targets": (3,)}, "target is 3, expected 1 to 2"),
-    "targets": ({"targets": (1, 1)}, "target has 2 words, expected 1"),
+    "targets": ({"targets": (1, 1)}, r"target is \(1, 1\), expected a word for each state, 1 in all"),
     "weights of another score": ({"score": "dot", "v_a": (1.0,)}, "v_a is given, but the dot score has none"),
     "widths": (
         {"score": "dot", "s": ((1.0, 2.0),)},
@@ -157,7 +157,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "widths of general": ({"score": "general", "s": ((1.0, 2.0),)}, "so W_a has to be given"),
     "widths of additive": ({"s": ((1.0, 2.0),)}, "so W_a and U_a have to be given"),
-    "shape": ({"W_a": ((1.0, 2.0),)}, "W_a has 1 rows of 2, expected 1 rows of 1"),
+    "shape": ({"W_a": ((1.0, 2.0),)}, r"W_a has shape \(1, 2\), expected \(1, 1\) to go"),
 }
 
 

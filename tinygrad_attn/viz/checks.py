@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Set
 from typing import Any
-
-import numpy as np
 
 
 def integer(name: str, value: Any) -> int:
@@ -26,7 +24,11 @@ def patterns(name: str, value: Any) -> tuple[str, ...]:
 
 
 def token_count(name: str, value: Any) -> int:
-    """How many tokens there are. TypeError for anything but a sequence of strings."""
-    if not isinstance(value, (Sequence, np.ndarray)) or not all(isinstance(one, str) for one in value):
+    """How many tokens there are. TypeError for what does not hold strings in an order."""
+    if (
+        not isinstance(value, Collection)
+        or isinstance(value, Set)
+        or not all(isinstance(one, str) for one in value)
+    ):
         raise TypeError(f"{name} holds {value!r}, expected strings; decode ids first")
     return len(value)

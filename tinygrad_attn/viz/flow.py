@@ -145,7 +145,7 @@ class GradientFlow:
             ValueError: for fewer than two labels, and where there is no such path.
         """
         if len(labels) < 2:
-            raise ValueError(f"path: got {len(labels)} labels, expected the two ends at least")
+            raise ValueError(f"path: the labels are {labels}, expected the two ends at least")
         ids = [self._id(label) for label in labels]
         gradient = self.gradient(labels[0])
         for here, there in pairwise(ids):
@@ -284,11 +284,8 @@ class GradientFlow:
         return self.table()
 
     def __repr__(self) -> str:
-        return (
-            f"<GradientFlow of {self.count} steps: {', '.join(self.labels)}>"
-            if len(self.labels) < 30
-            else f"<GradientFlow of {self.count} steps>"
-        )
+        labels = f": {', '.join(self.labels)}" if len(self.labels) < 30 else ""
+        return f"<GradientFlow of {self.count} step{'s' * (self.count != 1)}{labels}>"
 
     def _repr_svg_(self) -> str:
         return self.figure().svg()

@@ -61,7 +61,7 @@ class Layout:
                 "steps; name or pass a tensor for each"
             )
         if not 1 <= step <= self.count:
-            raise ValueError(f"gradient_flow: step {step} is not from 1 to the {self.count} steps there are")
+            raise ValueError(f"gradient_flow: step is {step}, expected one from 1 to {self.count}")
         return step
 
 

@@ -57,7 +57,7 @@ class Example:
         self._check_weights()
         if len(self.targets) != len(self.s):
             raise ExampleError(
-                f"target has {len(self.targets)} words, expected {len(self.s)}, one for each state"
+                f"target is {self.targets}, expected a word for each state, {len(self.s)} in all"
             )
         for target in self.targets:
             if not 1 <= target <= self.words:
@@ -146,10 +146,7 @@ def _check_rows(name: str, rows: tuple[Vector, ...]) -> None:
 
 def _check_shape(name: str, array: np.ndarray, expected: tuple[int, int]) -> None:
     if array.shape != expected:
-        raise ExampleError(
-            f"{name} has {array.shape[0]} rows of {array.shape[1]}, expected {expected[0]} rows of "
-            f"{expected[1]} to go with s and h"
-        )
+        raise ExampleError(f"{name} has shape {array.shape}, expected {expected} to go with s and h")
 
 
 RUNNING = Example(h=((0.2,), (0.9,), (0.1,)), s=((0.5,),), targets=(1,))
