@@ -212,6 +212,11 @@ def test_a_wrong_target(file: Path, name: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_an_empty_target() -> None:
+    with pytest.raises(UserError, match=r"^'': expected path/to/file.py::name"):
+        check_target("")
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

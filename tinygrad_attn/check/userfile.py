@@ -43,7 +43,9 @@ def check_target(target: str, **settings: Any) -> GradcheckReport:
     """
     path, separator, name = target.rpartition("::")
     if not separator or not path or not name:
-        raise UserError(f"{target}: expected path/to/file.py::name, the name of {_EXPECTED} in it")
+        raise UserError(
+            f"{target or repr(target)}: expected path/to/file.py::name, the name of {_EXPECTED} in it"
+        )
     module = _imported(Path(path))
     candidate: Any = module
     for part in name.split("."):
