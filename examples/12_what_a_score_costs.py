@@ -120,6 +120,8 @@ if __name__ == "__main__":
     parser.add_argument("--figure", metavar="FILE", help="draw into this SVG, PNG or PDF")
     parser.add_argument("--json", metavar="FILE", help="write the measurements")
     options = parser.parse_args()
+    if options.repeats < 1:
+        parser.error("--repeats is at least 1")
     found = measure(options.repeats)
     print(summary(found))
     if options.json:

@@ -26,6 +26,22 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert [file.stem for file in tmp_path.iterdir()] == ["found"] * ("--figure" in command)
 
 
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("10_the_bottleneck", "--seeds"),
+        ("10_the_bottleneck", "--sequences"),
+        ("12_what_a_score_costs", "--repeats"),
+    ],
+)
+def test_measuring_nothing_is_refused(name: str, option: str) -> None:
+    path = EXAMPLES[0].with_name(f"{name}.py")
+    run = subprocess.run(
+        [sys.executable, str(path), option, "0"], capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 2 and option in run.stderr.splitlines()[-1], run.stderr
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_training_keeps_products_on_one_thread(path: Path) -> None:
     """Several threads wait for one another: on a busy machine a training took five times as long."""
