@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,17 @@ def test_everything_is_as_before_afterwards() -> None:
     with pytest.raises(KeyError):
         fails_within()
     assert (blas_threads(), thread.mode.workers) == before
+
+
+def test_blocks_in_two_threads_that_end_in_turn() -> None:
+    before, first, second = blas_threads(), contextlib.ExitStack(), contextlib.ExitStack()
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        one.submit(first.enter_context, workers(1)).result()
+        other.submit(second.enter_context, workers(1)).result()
+        one.submit(first.close).result()
+        assert blas_threads() <= {1}  # the second block goes on
+        other.submit(second.close).result()
+    assert blas_threads() == before
 
 
 def test_the_usual_number() -> None:

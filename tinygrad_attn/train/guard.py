@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 from tinygrad_attn.engine.modes import changed_mode
 from tinygrad_attn.engine.workers import Workers
@@ -30,14 +31,46 @@ def workers(count: int | None = None) -> Iterator[int]:
     Returns:
         A context manager that gives the number.
     """
-    from threadpoolctl import threadpool_limits
-
     crew = Workers(usual_workers() if count is None else count)
     try:
-        with threadpool_limits(1, user_api="blas"), _kept_memory(), changed_mode(workers=crew):
+        with _one_blas_thread(), _kept_memory(), changed_mode(workers=crew):
             yield crew.count
     finally:
         crew.close()
+
+
+_lock = threading.RLock()
+_open: list[Any] = []
+"""The limits of all blocks that have not ended."""
+
+_first: Any = None
+"""Those of the block that began when no other was open."""
+
+
+@contextlib.contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """BLAS with one thread within a `with` block.
+
+    The number is mostly the whole process's, and blocks in several threads may end in any order: it stays at
+    one until the last of them has ended, and then is what the first found.
+    """
+    global _first
+    from threadpoolctl import threadpool_limits
+
+    with _lock:
+        mine = threadpool_limits(1, user_api="blas").__enter__()
+        if not _open:
+            _first = mine
+        _open.append(mine)
+    try:
+        yield
+    finally:
+        with _lock:
+            _open.remove(mine)
+            mine.__exit__(None, None, None)
+            if bool(_open) == (mine is _first):  # what was put back is not what holds now
+                with _open[0] if _open else _first:  # to leave limits puts back what they found
+                    pass
 
 
 _KEEPING = {-1: 2**30, -3: 2**30}
