@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinygrad_attn.data import Split, Vocabulary, make_batch, pad
+from tinygrad_attn.engine import Tensor
 from tinygrad_attn.tokens import BOS, EOS, PAD, UNK
 
 content = st.integers(4, 30)
@@ -100,8 +101,10 @@ def test_a_source_may_hold_any_symbol() -> None:
     assert batch.target_out.tolist() == [[UNK, EOS]]
 
 
-def test_pairs_may_come_from_a_generator_or_an_array() -> None:
-    for pairs in (((ids([4, 5]), ids([6, 7])) for _ in range(2)), np.array([[[4, 5], [6, 7]]] * 2)):
+def test_pairs_may_come_from_a_generator_or_be_arrays_or_tensors() -> None:
+    row = np.array([[4, 5], [6, 7]])
+    pairs: Any
+    for pairs in ((pair for pair in [row, row]), np.array([row] * 2), [(Tensor(row[0]), Tensor(row[1]))] * 2):
         assert make_batch(pairs).target_out.tolist() == [[6, 7, EOS]] * 2
 
 

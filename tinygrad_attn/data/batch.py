@@ -65,7 +65,7 @@ class Ragged:
     def of(cls, sequences: Sequence[Ids]) -> Ragged:
         """From id sequences, each (n,)."""
         lengths = np.array([len(sequence) for sequence in sequences], np.int64)
-        some = [sequence for sequence in sequences if len(sequence)]  # of an empty list the kind is not known
+        some = [np.asarray(ids) for ids in sequences if len(ids)]  # of an empty list the kind is not known
         return cls(np.concatenate([np.zeros(0, np.int64), *some], dtype=np.int64), lengths)
 
     @classmethod
