@@ -27,7 +27,7 @@ def write_atomically(path: str | os.PathLike[str], data: str | bytes) -> None:
     """
     content = data.encode("utf-8") if isinstance(data, str) else data
     try:
-        if _is_stream(path):  # replaced, a device would be gone for everybody
+        if is_stream(path):  # replaced, a device would be gone for everybody
             with open(path, "wb") as file:
                 file.write(content)
         else:
@@ -38,10 +38,15 @@ def write_atomically(path: str | os.PathLike[str], data: str | bytes) -> None:
 
 def read_whole(path: str | os.PathLike[str]) -> bytes:
     """The content of a file. OSError if it cannot be read, or is a device or a pipe, which may never end."""
-    if _is_stream(path):
+    if is_stream(path):
         raise OSError(errno.EINVAL, "a device or a pipe, expected a file", os.fspath(path))
     with open(path, "rb") as file:
         return file.read()
+
+
+def is_stream(path: str | os.PathLike[str]) -> bool:
+    """Whether a device or a pipe is there."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def from_json(text: str) -> Any:
@@ -54,10 +59,6 @@ def _finite(digits: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{digits} is not a finite number")
     return number
-
-
-def _is_stream(path: str | os.PathLike[str]) -> bool:
-    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def _replace(target: str, content: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,16 @@ def test_where_nothing_can_be_written_nothing_is_computed(
     assert shown.err.count("\n") == 1 and not shown.out and not examples.exists()
     assert {path.name for path in tmp_path.iterdir()} == {"folder.svg", "mine.py"}
     assert (tmp_path / "mine.py").read_text() == "mine"
+
+
+@on_linux
+def test_standard_output_by_a_link_is_written_to(tmp_path: Path) -> None:
+    """Where it is a pipe, its real path is in no folder."""
+    link = tmp_path / "out.svg"
+    link.symlink_to("/dev/stdout")
+    command = [sys.executable, "-m", "tinygrad_attn", "graph", "--out", str(link)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("<?xml") and shown.endswith(f"</svg>\n{link}\n")
 
 
 def test_a_file_is_replaced_and_endings_may_be_in_capitals(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tinygrad_attn.errors import UserError
+from tinygrad_attn.files import is_stream
 from tinygrad_attn.viz.render import FORMATS, GRAPH_FORMATS
 
 PICTURE, GRAPH, PAGE = FORMATS, GRAPH_FORMATS, ("html", "htm")
@@ -30,6 +31,8 @@ def check_out(path: str, what: str, endings: Sequence[str]) -> None:
         raise UserError(f"{path}: {expected}")
     if os.path.isdir(path):
         raise UserError(f"{path}: a folder, expected a file")
+    if is_stream(path):  # which is written to where it is
+        return
     folder = os.path.dirname(os.path.realpath(path))
     if not os.path.isdir(folder):
         raise UserError(f"{path}: there is no folder {folder}")
