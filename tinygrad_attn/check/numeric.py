@@ -105,8 +105,8 @@ def slope(
     vague = not scan.best.error <= max(target, 1e-7 * abs(scan.best.value), 1e-10)
     if vague or scan.is_doubted() or found.bent:
         # Values may be in coarser grains, such as what is left of a difference of large numbers.
-        quantum = scan.quantum if scan.is_doubted() and scan.quantum <= scan.coarsest else 0.0
-        scan = _Scan(function, scale, target, claim, max(quantum, noise()))
+        grain = scan.grain() if scan.is_doubted() else 0.0
+        scan = _Scan(function, scale, target, claim, max(grain, noise()))
         found = scan.told()
     return found
 
@@ -121,17 +121,22 @@ class _Scan:
         self._near: list[_Gap] = []  # the gaps that show a kink near by
         self._forget()
         middle = function(0.0)
-        self.coarsest = _GRAIN * max(1.0, abs(middle))  # beyond that a difference is a jump, no grain
-        step = _FIRST_STEP * scale
-        for _ in range(_HALVINGS):
+        self._coarsest = _GRAIN * max(1.0, abs(middle))  # beyond that a difference is a jump, no grain
+        for halvings in range(_HALVINGS):
+            self._finest = step = _FIRST_STEP * scale / 2**halvings
             if self._is_told_by(function(-step), middle, function(step), step):
                 break
-            step /= 2
         self._recall()
 
     def is_doubted(self) -> bool:
         """Whether what was found is not the claim."""
         return abs(self.best.value - self._claim) > 10 * max(self.best.error, self._target)
+
+    def grain(self) -> float:
+        """The smallest difference of two values that do differ, if it is more than the slope over the finest
+        step, which any smooth function has; else zero."""
+        by_slope = 2 * abs(self.best.value) * self._finest
+        return self._quantum if 2 * by_slope < self._quantum <= self._coarsest else 0.0
 
     def told(self) -> Slope:
         """What the values say of the slope."""
@@ -139,7 +144,7 @@ class _Scan:
 
     def _forget(self) -> None:
         self.gaps: list[_Gap] = []
-        self.quantum = math.inf  # the smallest difference of two values that do differ
+        self._quantum = math.inf  # the smallest difference of two values that do differ
         self.best = _Estimate(math.nan, math.inf, 0.0, 0)
         self._table: list[list[float]] = []
         self._latest: list[_Estimate] = []
@@ -161,7 +166,7 @@ class _Scan:
         blind = up == down and self.best.error <= 1e-6 * abs(self.best.value)
         if blind or not (math.isfinite(up) and math.isfinite(down)):
             return False
-        self.quantum = min(self.quantum, abs(up - down) or math.inf)
+        self._quantum = min(self._quantum, abs(up - down) or math.inf)
         self._table.append(_extrapolated((up - down) / (2 * step), self._table[-1] if self._table else []))
         found, uncertain = _best(self._table)
         rounding = max(self._noise, EPSILON * (abs(up) + abs(down) + abs(found) * self._scale)) / step
