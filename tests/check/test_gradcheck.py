@@ -316,6 +316,10 @@ CAUSES = {
         lambda g, y, a, b: g * np.where(b > 0, b, 3 * b),
         "differ, and are 3 times the right values; the others agree",
     ),
+    "nearly one in a branch": (
+        lambda g, y, a, b: g * b * np.where(b > 0, 1, 1 + 5e-11),
+        "differ, and are (1 + 5e-11) times the right values; the others agree",
+    ),
     "float32": (
         lambda g, y, a, b: np.asarray(g * b, dtype=np.float32),
         "right to 7 digits: rounding within a rule, or a part of it in float32?",
@@ -1152,6 +1156,18 @@ def test_beside_a_kink_no_more_digits_are_asked_for_than_differences_have(
     assert checked(ta.Primitive("elu", forward, rule), x, method="central", order=order)
     off = ta.Primitive("elu", forward, lambda g, y, x: rule(g, y, x) * ta.where(real(x) > 0, 1, 0.5))
     assert not checked(off, x[:2], method="central", order=order)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize(("distance", "off"), [(1e-4, 1e-6), (1e-6, 1e-6), (1e-7, 1e-5), (1e-8, 1e-4)])
+def test_beside_a_kink_no_more_is_excused_than_rounding(order: int, distance: float, off: float) -> None:
+    """A wrong claim has all steps looked at; what values differ by over the smallest is no grain of them."""
+    once = ta.Primitive("once", lambda x: x * 1.0, lambda g, y, x: g * np.array([1 + off, 1, 1]))
+    x = np.array([distance, -0.7, 1.3])
+    for fn in (lambda x: ta.abs(x) + ta.sin(x), lambda x: ta.tanh(3 * ta.relu(x) + x)):
+        assert checked(fn, x, method="central", order=order)
+        report = checked(lambda x, fn=fn: fn(once(x)), x, method="central", order=order)
+        assert report.rows[0].verdict == "mismatch"
 
 
 def test_kinks_of_many_sizes_are_no_fault_at_a_tie() -> None:

@@ -52,19 +52,14 @@ def _of_whole(comparison: Comparison, which: int, wrong: Sequence[int]) -> str:
             return "zero: the second derivative is cut off (a rule that works on .data instead of tensors?)"
         return "zero: a rule that returns zeros or nothing, or a value detached on the way (.data, .detach())"
     if not numeric.any() and comparison.order == 1:
-        return "the value does not change with this input, so its gradient is zero: a straight-through rule?"
+        return "should be zero everywhere: a straight-through rule?"
     if _alike(analytic, -numeric, off):
         return "the sign is wrong: minus the right value everywhere"
     factor = float(analytic @ numeric / (numeric @ numeric)) if numeric.any() else 0.0
     small = off <= _ALIKE * float(np.abs(numeric).max())
     alone = np.count_nonzero(numeric) == 1  # so that any small error looks like a factor
     if factor and not (small and alone) and _alike(analytic, factor * numeric, off):
-        times = (
-            f"{factor:.10g}"
-            if abs(factor - 1) > 1e-9
-            else f"(1 {'+' if factor > 1 else '-'} {abs(factor - 1):.2g})"
-        )
-        return f"{times} times the right value everywhere{_length_hint(comparison, which, factor)}"
+        return f"{_times(factor)} the right value everywhere{_length_hint(comparison, which, factor)}"
     if analytic.size == int(np.prod(shape, dtype=np.int64)):
         rearranged = _rearranged(analytic.reshape(shape), numeric.reshape(shape), off)
         if rearranged:
@@ -111,8 +106,14 @@ def _how(analytic: np.ndarray, numeric: np.ndarray) -> str:
         return ", and have the wrong sign"
     factor = float(analytic @ numeric / (numeric @ numeric))
     if len(numeric) > 1 and _alike(analytic, factor * numeric, off):
-        return f", and are {factor:.10g} times the right values"
+        return f", and are {_times(factor)} the right values"
     return ""
+
+
+def _times(factor: float) -> str:
+    if abs(factor - 1) > 1e-9:
+        return f"{factor:.10g} times"
+    return f"(1 {'+' if factor > 1 else '-'} {abs(factor - 1):.2g}) times"
 
 
 def _listed(indices: np.ndarray) -> str:
