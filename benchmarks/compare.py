@@ -23,7 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from measuring import need
+from measuring import above_zero, at_least_one, need
+from peers import check_contenders
 
 FIGURES = {"step": "median_ms", "decode": "median_ms", "ops": "median_us", "memory": "process_peak_mb"}
 
@@ -52,17 +53,28 @@ def machine(peers: list[str]) -> str:
     return f"{os.cpu_count()} cores ({name}), Python {platform.python_version()}, {versions}"
 
 
+def writable(text: str) -> Path:
+    """The path of a file, which is made now: an error comes before what is kept in it is measured."""
+    path = Path(text)
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from None
+    return path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=FIGURES)
     parser.add_argument("--size", choices=("S", "M", "L"), default="S")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=at_least_one, default=5)
+    parser.add_argument("--seconds", type=above_zero, default=3.0)
     parser.add_argument("--peers", nargs="+", default=["torch"])
-    parser.add_argument("--json", metavar="FILE", help="also keep every figure of every round")
+    parser.add_argument("--json", metavar="FILE", type=writable, help="also keep every figure of every round")
     arguments = parser.parse_args()
+    check_contenders(parser, arguments.what, arguments.peers)
     need(arguments.peers)
     options = ["--size", arguments.size]
     if arguments.what != "memory":
@@ -92,7 +104,7 @@ def main() -> None:
                 print(f"  {name:14} {median:9.3f} {unit}   ours / theirs {spread}")
     if arguments.json:
         kept = {"command": sys.argv[1:], "machine": machine(arguments.peers), "rounds": rounds}
-        Path(arguments.json).write_text(json.dumps(kept, indent=1) + "\n")
+        arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from measuring import need
+from measuring import above_zero, need
 
 from tinygrad_attn.bench import SIZES, Size
 from tinygrad_attn.bench.step import training_step
@@ -124,7 +124,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--seconds", type=above_zero, default=0.5)
     parser.add_argument("--one", nargs=6, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:

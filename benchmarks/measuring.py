@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -15,11 +17,27 @@ def rounds_asked(description: str | None) -> int:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=at_least_one, default=15)
     rounds: int = parser.parse_args().rounds
     if any(name in os.environ for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")):
         raise SystemExit("unset OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE: they hold BLAS back")
     return rounds
+
+
+def at_least_one(text: str) -> int:
+    """The integer that an option gives."""
+    with contextlib.suppress(ValueError):
+        if int(text) >= 1:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+
+
+def above_zero(text: str) -> float:
+    """The time that an option gives."""
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a time above zero")
 
 
 def need(peers: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
     python benchmarks/peers.py step torch|torch-compile|jax --size S|M|L [--seconds 3] [--threads 2]
     python benchmarks/peers.py ops torch|autograd|mygrad
     python benchmarks/peers.py decode torch|jax --size S
-    python benchmarks/peers.py memory torch --size L
+    python benchmarks/peers.py memory torch|torch-compile|jax --size L
 
 Each prints JSON lines with the keys of `tinygrad-attn bench WHAT --json`. The model is Bahdanau's:
 embeddings, a bidirectional GRU, s_0 from the backward state, additive scores with the keys projected once, a
@@ -17,11 +17,11 @@ import argparse
 import json
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from measuring import need
+from measuring import above_zero, at_least_one, need
 
 from tinygrad_attn.bench import SIZES, Size
 from tinygrad_attn.bench.decode import BEAM, SEQUENCES
@@ -29,6 +29,21 @@ from tinygrad_attn.bench.operations import CHAIN, SHAPE
 from tinygrad_attn.bench.timing import time_calls
 from tinygrad_attn.bench.workload import make_batch
 from tinygrad_attn.tokens import BOS, EOS, PAD, UNK
+
+CONTENDERS = {
+    "step": ("torch", "torch-compile", "jax"),
+    "ops": ("torch", "autograd", "mygrad"),
+    "decode": ("torch", "jax"),
+    "memory": ("torch", "torch-compile", "jax"),
+}
+"""What is written here, and in which libraries."""
+
+
+def check_contenders(parser: argparse.ArgumentParser, what: str, contenders: Iterable[str]) -> None:
+    """The end, in one line, for one in which `what` is not written."""
+    for contender in contenders:
+        if contender not in CONTENDERS[what]:
+            parser.error(f"{what} is there for {', '.join(CONTENDERS[what])}; not for {contender}")
 
 
 def torch_model(size: Size) -> Any:
@@ -414,12 +429,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("step", "ops", "decode", "memory"))
-    parser.add_argument("contender", choices=("torch", "torch-compile", "jax", "autograd", "mygrad"))
+    parser.add_argument("what", choices=CONTENDERS)
+    parser.add_argument("contender")
     parser.add_argument("--size", choices=SIZES, default="S")
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=above_zero, default=3.0)
+    parser.add_argument("--threads", type=at_least_one, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
+    check_contenders(parser, arguments.what, [arguments.contender])
     need([arguments.contender])
     for row in measure(arguments):
         print(json.dumps(row))

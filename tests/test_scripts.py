@@ -1,4 +1,4 @@
-"""The scripts beside the package say in one line which extra they lack."""
+"""The scripts beside the package say in one line which extra they lack, or what is wrong with a command."""
 
 from __future__ import annotations
 
@@ -38,3 +38,32 @@ def test_a_missing_extra_is_one_line_that_names_it(
     assert run.stdout == ""
     (line,) = run.stderr.splitlines()
     assert module in line and f"python -m pip install '.[{extra}]'" in line
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (
+            "benchmarks/peers.py step autograd",
+            "step is there for torch, torch-compile, jax; not for autograd",
+        ),
+        ("benchmarks/peers.py decode torch-compile", "decode is there for torch, jax; not for torch-compile"),
+        ("benchmarks/peers.py ops jax", "ops is there for torch, autograd, mygrad; not for jax"),
+        ("benchmarks/peers.py step torch --threads 0", "argument --threads: '0' is not"),
+        ("benchmarks/compare.py step --peers torch mygrad", "not for mygrad"),
+        ("benchmarks/compare.py step --rounds 0", "argument --rounds: '0' is not"),
+        ("benchmarks/compare.py step --seconds nan", "argument --seconds: 'nan' is not"),
+        ("benchmarks/compare.py step --json lacking/file", "argument --json: lacking/file: No such file"),
+        ("benchmarks/ideas.py --rounds -1", "argument --rounds: '-1' is not"),
+        ("benchmarks/growth.py --measure --seconds 0", "argument --seconds: '0' is not"),
+    ],
+)
+def test_a_wrong_command_is_refused_before_anything_is_measured(
+    script: str, expected: str, tmp_path: Path
+) -> None:
+    path, *arguments = script.split()
+    command = [sys.executable, str(ROOT / path), *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert expected in run.stderr.splitlines()[-1]
