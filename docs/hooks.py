@@ -287,7 +287,9 @@ def _inline(found: re.Match[str]) -> str:
 
 
 def _math(tex: str, display: str) -> str:
-    return convert(" ".join(tex.split()), display=display)
+    """MathML, with a thin space between a function's name and an argument without parentheses."""
+    found = convert(" ".join(tex.split()), display=display)
+    return re.sub(r"(?<!<msub>)(<mi>[a-z]{2,}</mi>)(?=<(?:mi|msub)>)", r'\1<mspace width="0.17em"/>', found)
 
 
 def functions() -> dict[str, Any]:
