@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -307,11 +307,27 @@ class Remembering(Own):
         return super().forward(x, mean), mean
 
 
+class Named(NamedTuple):
+    h: Any
+    mean: Any
+
+
+class RememberingByName(Remembering):
+    """The same, whose state has names for its parts."""
+
+    def zero_state(self, batch: int) -> Any:
+        return Named(*super().zero_state(batch))
+
+    def forward(self, x: Any, state: Any = None) -> Any:
+        return Named(*super().forward(x, state and (state.h, state.mean)))
+
+
 @pytest.mark.parametrize("query", ["previous", "current"])
-def test_cells_with_a_state_of_several_parts(query: str) -> None:
+@pytest.mark.parametrize("cell", [Remembering, RememberingByName])
+def test_cells_with_a_state_of_several_parts(query: str, cell: type[Remembering]) -> None:
     model = ta.nn.Seq2Seq(9, 9, 3, 4, query=query, rng=np.random.default_rng(0), dtype=np.float64)
     model.encoder.backward_cell, model.decoder.cell = (
-        Remembering(cell.input_size, 4) for cell in (model.encoder.backward_cell, model.decoder.cell)
+        cell(plain.input_size, 4) for plain in (model.encoder.backward_cell, model.decoder.cell)
     )
     batch = ta.data.make_batch([([4, 5, 6], [7]), ([4], [8, 5])])
     assert ta.gradcheck(lambda model: model.loss(batch), [model], entries=3)

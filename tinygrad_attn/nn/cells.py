@@ -6,6 +6,7 @@ U(±1/√hidden).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,19 @@ from tinygrad_attn.nn.module import Module
 from tinygrad_attn.ops.recurrent import gru_cell, lstm_cell, reset_before_gru_cell, rnn_cell
 
 State = Any  # a Tensor h (B, H), or a tuple that begins with it, for an LSTM (h, c)
+
+
+def parts_of(state: State) -> tuple[Any, ...]:
+    """What a state consists of."""
+    return tuple(state) if isinstance(state, (tuple, list)) else (state,)
+
+
+def state_like(state: State, parts: Iterable[Any]) -> State:
+    """A state of the same kind: one tensor, a tuple, or one whose parts have names."""
+    if not isinstance(state, (tuple, list)):
+        (part,) = parts
+        return part
+    return state._make(parts) if hasattr(state, "_make") else tuple(parts)
 
 
 class Cell(Module):

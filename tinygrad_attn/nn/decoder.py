@@ -14,7 +14,7 @@ from tinygrad_attn.engine import Tensor, scope
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.attention import AdditiveAttention, Attended, Attention
-from tinygrad_attn.nn.cells import FUSED_CELLS, Cell, State, make_cell
+from tinygrad_attn.nn.cells import FUSED_CELLS, Cell, State, make_cell, parts_of, state_like
 from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.encoder import Encoding
 from tinygrad_attn.nn.layers import Dropout, Linear
@@ -45,7 +45,7 @@ class DecoderState(NamedTuple):
     @property
     def s(self) -> Tensor:
         """The decoder state s_i, (B, H)."""
-        s: Tensor = self.cell[0] if isinstance(self.cell, tuple) else self.cell
+        s: Tensor = parts_of(self.cell)[0]
         return s
 
 
@@ -171,7 +171,7 @@ class AttentionDecoder(Module):
         cell: State = s
         if isinstance(self.cell, Cell) and self.cell._has_own(Cell, "zero_state"):
             zeros = self.cell.zero_state(len(s))
-            cell = (s, *zeros[1:]) if isinstance(zeros, tuple) else s
+            cell = state_like(zeros, (s, *parts_of(zeros)[1:]))
         return DecoderState(cell, Tensor(np.zeros(s.shape, s.dtype)) if self.input_feeding else None)
 
     @scoped
@@ -303,14 +303,14 @@ class AttentionDecoder(Module):
         if self.input_feeding:
             entering = concatenate([word, _present(state.attentional)], axis=-1)
         cell = self._moved(entering, state.cell)
-        s = cell[0] if isinstance(cell, tuple) else cell
+        s = parts_of(cell)[0]
         found = self._attend(s, memory)
         attentional = expose(tanh(self.combine(concatenate([found.context, s], axis=-1))), "h̃")
         return DecoderStep(DecoderState(cell, attentional), found.context, found.weights, found.scores, None)
 
     def _moved(self, entering: Tensor, cell: State) -> State:
         moved = self.cell(entering, cell)
-        expose(moved[0] if isinstance(moved, tuple) else moved, "s")
+        expose(parts_of(moved)[0], "s")
         return moved
 
     def _attend(self, query: Tensor, memory: Memory) -> Attended:

@@ -10,7 +10,7 @@ import numpy as np
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.nn import init
-from tinygrad_attn.nn.cells import FUSED_CELLS, Cell, make_cell
+from tinygrad_attn.nn.cells import FUSED_CELLS, Cell, State, make_cell, parts_of, state_like
 from tinygrad_attn.nn.checks import check_lengths, check_width, numbers
 from tinygrad_attn.nn.module import Module
 from tinygrad_attn.ops import concatenate, getitem
@@ -94,18 +94,13 @@ class BidirectionalEncoder(Module):
             weights = (*cells[0].weights(), *cells[1].weights())
             annotations: Tensor = bidirectional(x, mask, *weights, cell=cells[0].kind)
             return annotations
+        starts = [cell.zero_state(len(mask)) for cell in cells]
         directions = [
-            states_over(
-                x, mask, partial(_stepped, cell), _as_parts(cell.zero_state(len(mask))), reverse=reverse
-            )
-            for cell, reverse in zip(cells, (False, True), strict=True)
+            states_over(x, mask, partial(_stepped, cell, start), parts_of(start), reverse=reverse)
+            for cell, start, reverse in zip(cells, starts, (False, True), strict=True)
         ]
         return concatenate(directions, axis=-1)
 
 
-def _stepped(cell: Cell, x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
-    return _as_parts(cell(x, state if len(state) > 1 else state[0]))
-
-
-def _as_parts(state: Any) -> tuple[Any, ...]:
-    return tuple(state) if isinstance(state, (tuple, list)) else (state,)
+def _stepped(cell: Cell, like: State, x: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    return parts_of(cell(x, state_like(like, parts)))

@@ -22,7 +22,7 @@ from tinygrad_attn.nn.attention import (
     ScaledDotAttention,
 )
 from tinygrad_attn.nn.beam import Going
-from tinygrad_attn.nn.cells import Cell
+from tinygrad_attn.nn.cells import Cell, parts_of, state_like
 from tinygrad_attn.nn.copies import describe
 from tinygrad_attn.nn.decoder import AttentionDecoder, DecoderState, Memory
 from tinygrad_attn.ops import softmax
@@ -206,7 +206,5 @@ def rows_of_memory(memory: Memory, rows: np.ndarray | slice) -> Memory:
 
 def rows_of_state(state: DecoderState, rows: np.ndarray | slice) -> DecoderState:
     """The states of some of the candidates."""
-    cell: Any = (
-        tuple(part[rows] for part in state.cell) if isinstance(state.cell, tuple) else state.cell[rows]
-    )
+    cell = state_like(state.cell, (part[rows] for part in parts_of(state.cell)))
     return DecoderState(cell, None if state.attentional is None else state.attentional[rows])
