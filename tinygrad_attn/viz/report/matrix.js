@@ -18,8 +18,9 @@ function paint(cell, value, most, signed) {
 const MOST_WORDS = 100;
 
 /**
- * A heat map as a table, of the beginning where there are more `words` of a side than it has; `note` says so. Output words are buttons: pointing at one or focusing it lights its row and says so by
- * `light(row)`; the arrow keys go from one to the next.
+ * A heat map as a table, of the beginning where there are more `words` of a side than it has; `note` says so. Output
+ * words are buttons: pointing at one or focusing it lights its row and says so by `light(row)`; the arrow keys go from
+ * one to the next.
  */
 function heatTable({ caption, source: sources, target: targets, words = [sources.length, targets.length], values, signed = false, light, name = "α" }) {
   const [source, target] = [sources, targets].map((side) => side.slice(0, MOST_WORDS));
