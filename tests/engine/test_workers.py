@@ -64,6 +64,13 @@ def test_a_system_without_them(monkeypatch: pytest.MonkeyPatch, made: list[Noted
     assert Workers(2).helper(1, "a.program") is None and not made
 
 
+def test_none_are_started_after_the_end(made: list[Noted]) -> None:
+    """As where blocks of coroutines overlap, and one finds again what another has ended."""
+    workers = Workers(2)
+    workers.close()
+    assert workers.helper(1, "program") is None and not made
+
+
 def test_the_count() -> None:
     assert Workers(np.int64(2)).count == 2
     for wrong in (0, -1):

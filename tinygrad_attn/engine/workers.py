@@ -72,12 +72,13 @@ class Workers:
         if self.count < 1:
             raise ValueError(f"workers: {count} given, expected at least 1")
         self._helpers: dict[int, Helper | None] = {}
+        self._closed = False
         self.pace = Pace()
 
     def helper(self, number: int, program: str) -> Helper | None:
         """Worker `number`, from 1 on (0 is this process), which runs `program`; None where there can be
         none."""
-        if POSSIBLE and number not in self._helpers:
+        if POSSIBLE and not self._closed and number not in self._helpers:
             try:
                 self._helpers[number] = Helper(program)
             except (OSError, MemoryError):  # no more processes, files or memory
@@ -85,7 +86,8 @@ class Workers:
         return self._helpers.get(number)
 
     def close(self) -> None:
-        """Ends the helpers."""
+        """Ends the helpers; there will be no others."""
+        self._closed = True
         for helper in self._helpers.values():
             if helper is not None:
                 helper.close()
