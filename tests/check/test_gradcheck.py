@@ -462,6 +462,19 @@ def test_a_function_that_is_not_deterministic() -> None:
     assert not checked(ta.nn.Dropout(0.5, rng=rng), NORMAL(30))
 
 
+def test_a_function_that_uses_its_inputs_themselves() -> None:
+    """As PyTorch's check allows, which moves them in place: here nothing would be looked at."""
+    w = ta.Tensor(NORMAL(3), requires_grad=True, name="w")
+    report = ta.gradcheck(lambda p: (w * w).sum(), (w,), raise_exception=False)
+    assert not report and "uses w itself, and not the copy" in str(report)
+    layer = ta.nn.Linear(3, 2)
+    x = NORMAL((4, 3))
+    report = ta.gradcheck(lambda *p: layer(x), tuple(layer.parameters()), raise_exception=False)
+    assert not report and str(report).count("itself, and not the copy") == 2
+    assert ta.gradcheck(lambda p: (p * w).sum(), (w,))  # beside the copy it is a constant
+    assert ta.gradcheck(lambda p: (w * w).sum(), (NORMAL(3),))  # and here, too
+
+
 def test_values_that_are_not_finite() -> None:
     report = checked(ta.log, np.array([1.0, -1.0, 0.0]))
     assert not report and "2 of the 3 entries of output 0 are not finite" in str(report)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.check.gradcheck import gradcheck
+from tinygrad_attn.check.problem import behind
 from tinygrad_attn.check.report import GradcheckReport
 from tinygrad_attn.check.samples import samples
 from tinygrad_attn.engine import Fused, Tensor, explicit
@@ -66,25 +67,11 @@ def operation_cases(seed: int = 0) -> Iterator[Case]:
     for sample in samples():
         inputs = list(sample.inputs(np.random.default_rng(seed)))
         method = "complex" if sample.analytic else "central"
-        runs_kernel = _runs_kernel(sample.fn(*(Tensor(x, requires_grad=True) for x in inputs)))
+        output = sample.fn(*(Tensor(x, requires_grad=True) for x in inputs))
+        runs_kernel = any(isinstance(node._primitive, Fused) for node in behind([output]))
         sampled = _SAMPLED if sum(x.size for x in inputs) > _LARGE else None
         for way in ("kernel", "definition") if runs_kernel else ("rules",):
             yield Case(sample.operation, way, sample.fn, inputs, method, entries=sampled)
-
-
-def _runs_kernel(output: Tensor) -> bool:
-    stack, seen = [output], {output}
-    while stack:
-        node = stack.pop()
-        if node._primitive is None:
-            continue
-        if isinstance(node._primitive, Fused):
-            return True
-        for x in node._inputs:
-            if isinstance(x, Tensor) and x not in seen:
-                seen.add(x)
-                stack.append(x)
-    return False
 
 
 def model_cases(nn: ModuleType, seed: int = 0) -> Iterator[Case]:

@@ -135,6 +135,11 @@ def _faults_of(problem: Problem, variables: list[Tensor], outputs: list[Tensor])
         for variable, tensor in zip(problem.variables, variables, strict=True)
         if not np.array_equal(tensor.data, variable.array, equal_nan=True)
     ]
+    faults += [
+        f"{problem.name} uses {name} itself, and not the copy that it is called with, so how it depends "
+        "on it cannot be seen: take it from the arguments, or give a module that has it"
+        for name in problem.passed_over(variables, outputs)
+    ]
     # Before a module's parameters are set anew, since an output may be a view of one.
     before = [output.data.copy() for output in outputs]
     again = [output.data for output in problem.run(problem.arrays)[1]]

@@ -97,6 +97,18 @@ class Problem:
             )
         return variables, outputs
 
+    def passed_over(self, variables: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[str]:
+        """The names of arguments that outputs were computed from, and not from the copies in their place."""
+        used = set(behind(outputs))
+        return [
+            variable.name
+            for variable, tensor in zip(self.variables, variables, strict=True)
+            if variable.position is not None
+            and tensor not in used
+            and isinstance(original := self._arguments[variable.position], Tensor)
+            and original in used
+        ]
+
     @contextmanager
     def borrowed(self) -> Iterator[None]:
         """Afterwards the modules hold what they held before, to the bit."""
@@ -196,6 +208,21 @@ class Problem:
                 self.notes.append(
                     f"shared memory: {variable.name} and {some(shared)}; each was checked by itself"
                 )
+
+
+def behind(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The outputs and the tensors that they were computed from, each once."""
+    stack = list(outputs)
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        yield node
+        if node._primitive is None:
+            continue
+        for x in node._inputs:
+            if isinstance(x, Tensor) and x not in seen:
+                seen.add(x)
+                stack.append(x)
 
 
 def tensors_in(result: Any) -> Iterator[Tensor]:
