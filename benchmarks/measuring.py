@@ -1,4 +1,8 @@
-"""What the scripts that measure in rounds have in common."""
+"""What the scripts that measure have in common.
+
+Their options are checked as those of `tinygrad-attn bench`, but not by importing the command: its modules
+would count as memory of those that we compare with.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ Wrong calls from Python raise the built-in ValueError, TypeError or IndexError w
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class UserError(Exception):
     """Wrong use or wrong input; the message says what came and what was expected."""
@@ -16,3 +18,9 @@ class DataError(UserError, ValueError):
 
 class CheckpointError(UserError, ValueError):
     """A checkpoint or run folder that is damaged, incomplete or not ours."""
+
+
+def check_number(what: str, value: Any) -> None:
+    """Raises TypeError for what is no number."""
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"{what} is {value!r}, expected a number")

@@ -245,8 +245,9 @@ def test_wrong_arguments() -> None:
         wrong: Any = setting
         with pytest.raises(TypeError, match=message):
             ta.viz.graph(loss, **wrong)
+    nothing: Any = None
     with pytest.raises(TypeError, match="values is None, expected an integer"):
-        ta.viz.graph(loss).to_json(None)  # type: ignore[arg-type]
+        ta.viz.graph(loss).to_json(nothing)
     with pytest.raises(KeyError, match="nobody"):
         ta.viz.graph(loss)["nobody"]
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.errors import check_number
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
 from tinygrad_attn.nn.module import Module
@@ -97,8 +98,7 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5, *, rng: np.random.Generator | None = None) -> None:
-        if not hasattr(p, "__float__"):
-            raise TypeError(f"Dropout: probability is {p!r}, expected a number")
+        check_number("Dropout: probability", p)
         if not 0 <= p < 1:
             raise ValueError(f"Dropout: probability {p} is outside 0 <= p < 1")
         self.p = p

@@ -10,6 +10,7 @@ import numpy as np
 
 from tinygrad_attn.engine import no_grad
 from tinygrad_attn.engine.tensor import value_of
+from tinygrad_attn.errors import check_number
 from tinygrad_attn.nn.beam import Beams
 from tinygrad_attn.nn.checks import check_ids, check_sizes
 from tinygrad_attn.nn.sharing import shared_search
@@ -72,8 +73,7 @@ def beam_search(
     greedy one.
     """
     check_sizes("beam_search", max_length=max_length, beam_size=beam_size)
-    if not hasattr(length_penalty, "__float__"):
-        raise TypeError(f"beam_search: length_penalty is {length_penalty!r}, expected a number")
+    check_number("beam_search: length_penalty", length_penalty)
     if not np.isfinite(length_penalty):
         raise ValueError(f"beam_search: length_penalty is {length_penalty}, expected a finite number")
     if abs(length_penalty) * math.log(max_length) > MOST_LOG_WORTH:

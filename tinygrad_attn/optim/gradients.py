@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.errors import check_number
 
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 
@@ -35,8 +36,7 @@ def clip_grad_norm(parameters: Parameters, max_norm: float) -> float:
         TypeError: for anything but tensors, and a number.
         ValueError: if `max_norm` is negative, or `parameters` is a generator that has none left.
     """
-    if not hasattr(max_norm, "__float__"):
-        raise TypeError(f"max_norm is {max_norm!r}, expected a number")
+    check_number("max_norm", max_norm)
     if not max_norm >= 0:
         raise ValueError(f"max_norm is {max_norm}, expected a number of at least 0")
     named = all_named("clip_grad_norm", parameters)

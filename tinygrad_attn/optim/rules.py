@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.errors import check_number
 from tinygrad_attn.optim.gradients import Parameters, all_named, labelled
 from tinygrad_attn.optim.group import Group
 
@@ -302,8 +303,7 @@ class Adadelta(Optimizer):
 def _checked(
     name: str, value: float, low: float, below: float | None = None, *, above: bool = False
 ) -> float:
-    if not hasattr(value, "__float__"):
-        raise TypeError(f"{name} is {value!r}, expected a number")
+    check_number(name, value)
     if not (
         math.isfinite(value) and (value > low if above else value >= low) and (below is None or value < below)
     ):
