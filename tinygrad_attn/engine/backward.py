@@ -7,7 +7,7 @@ arrays, or, to record the walk itself (`create_graph`), on tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from sys import getrefcount
@@ -24,6 +24,7 @@ from tinygrad_attn.engine.tensor import Tensor, leaf, rules, value_of
 EdgeObserver = Callable[[Tensor, int, Any], None]
 
 _number = attrgetter("_number")
+_ndarray = np.ndarray
 
 
 def _references_to_a_local() -> int:
@@ -129,27 +130,29 @@ def walk(
     join = Joined()
     table: dict[Tensor, Any] = {output: seed}
     results: dict[Tensor, Any] = {}
+    # A small operation's rule takes half a microsecond: what the loop asks for each is kept to what it must.
     for node in order:
         g = table.pop(node, None)
         if g is None:
             continue
         if node._spent and not revisit:
             raise RuntimeError(_freed(node))
-        if type(g) is Sum or type(g) is Product:
+        if type(g) is not _ndarray:
             g = _value(g, join)
         if node._keeps if targets is None else node in targets:
             results[node] = g if create_graph else np.array(g)
             if within:
                 continue
         primitive: Any = node._primitive
-        static = node._static
+        vjps, static, number = primitive.vjps, node._static, node._number
         y, given = (node, node._inputs) if create_graph else (node.data, node._arrays)
-        vjps = primitive.vjps
         pulled = _from_fused(node, g, on_path, create_graph) if isinstance(primitive, Fused) else None
-        for slot, x in enumerate(node._inputs):
+        slot = -1
+        for x in node._inputs:
+            slot += 1  # an enumeration takes longer
             if not isinstance(x, Tensor):
                 continue
-            if x._number > node._number:  # the rules for the other inputs may look at it, too
+            if x._number > number:  # the rules for the other inputs may look at it, too
                 raise RuntimeError(_stale(node, x))
             if not (x._tracked if on_path is None else x in on_path):
                 continue
@@ -159,41 +162,26 @@ def walk(
                 g_x = vjps[slot](g, y, *given, **static)
             else:  # without a dict: that is quicker
                 g_x = vjps[slot](g, y, *given)
-            if g_x is None:
-                continue
-            if create_graph and x.data is not node._arrays[slot]:
-                raise RuntimeError(_stale(node, x))
-            try:
-                fits = g_x.shape == x.data.shape
-            except AttributeError:  # a rule may return a plain number
-                g_x = np.asarray(g_x)
-                fits = g_x.shape == x.data.shape
-            if not fits:
+            if type(g_x) is not _ndarray or create_graph:
+                if g_x is None:
+                    continue
+                g_x = _as_gradient(g_x, node, slot, create_graph)
+            if g_x.shape != x.data.shape:
                 g_x = _fitted(node, slot, g_x, x.data.shape)
-            if create_graph and not isinstance(g_x, Tensor):
-                g_x = leaf(g_x)
             if observe is not None:
                 observe(node, slot, g_x)
             if watcher is not None:
                 watcher.backward(node, slot, g, g_x)
-            before = table.get(x)
-            if before is None:
-                table[x] = g_x
-            elif create_graph:
-                table[x] = before + g_x
-            elif type(before) is Sum:
-                before.add(g_x)
-            else:
-                table[x] = Sum(before, g_x)
+            table[x] = _added(table[x], g_x) if x in table else g_x
         if release:
             node._saved = None
-    pulled = g_x = before = None  # which may refer to what is looked at now
+    pulled = g_x = None  # which may refer to what is looked at now
     for x in list(table):  # what is left are leaves
         g = table.pop(x)
         if targets is None or x in targets:
-            if type(g) is Sum or type(g) is Product:
+            if type(g) is not _ndarray:
                 g = _value(g, join)
-            if not (create_graph or (type(g) is np.ndarray and getrefcount(g) == _ALONE and _is_own(g))):
+            if not (create_graph or (type(g) is _ndarray and getrefcount(g) == _ALONE and _is_own(g))):
                 g = np.array(g)
             results[x] = g
     if release:
@@ -202,20 +190,42 @@ def walk(
     return results
 
 
-def _from_fused(node: Tensor, g: Any, on_path: set[Tensor] | None, create_graph: bool) -> dict[int, Any]:
+def _as_gradient(came: Any, node: Tensor, slot: int, create_graph: bool) -> Any:
+    """What a rule returned, as an array (a rule may return a plain number), a `Product`, or, with
+    `create_graph`, a Tensor."""
+    if create_graph:
+        x = node._inputs[slot]
+        if x.data is not node._arrays[slot]:
+            raise RuntimeError(_stale(node, x))
+        return came if isinstance(came, Tensor) else leaf(came)
+    return came if hasattr(came, "shape") else np.asarray(came)
+
+
+def _added(before: Any, gradient: Any) -> Any:
+    """What came for a tensor before and what comes now, together: on arrays a `Sum`, to be taken later."""
+    if isinstance(before, Tensor):
+        return before + gradient
+    if type(before) is Sum:
+        before.add(gradient)
+        return before
+    return Sum(before, gradient)
+
+
+def _from_fused(
+    node: Tensor, g: Any, on_path: set[Tensor] | None, create_graph: bool
+) -> Mapping[int, Any] | Sequence[Any]:
     """The gradients of a fused operation, by slot: from the kernel, or, where it is due, its definition."""
-    primitive = node._primitive
-    assert isinstance(primitive, Fused)
+    primitive: Any = node._primitive
     slots = [
         slot
         for slot, x in enumerate(node._inputs)
         if isinstance(x, Tensor) and (x._tracked if on_path is None else x in on_path)
     ]
     if not slots:  # the node is what was asked for, and nothing behind it is
-        return {}
+        return ()
     if create_graph or g.dtype != node.data.dtype:
         return _through_definition(primitive, node, g, slots, create_graph)
-    return dict(zip(slots, primitive.pull(node, g, slots), strict=True))
+    return primitive.pull(node, g, slots)  # type: ignore[no-any-return] # primitive is Fused
 
 
 def _through_definition(
@@ -272,7 +282,7 @@ def _fitted(node: Tensor, slot: int, gradient: Any, shape: tuple[int, ...]) -> A
     if type(gradient) is Product:
         gradient = gradient.value()
     if reaches(shape, gradient.shape):
-        return sum_to(gradient, shape=shape)
+        return (sum_to if isinstance(gradient, Tensor) else sum_to.forward)(gradient, shape=shape)
     raise ValueError(
         f"{_made_by(node)}: the rule for input number {slot} returned a gradient of shape {gradient.shape}, "
         f"expected the input's shape {shape} or one it broadcasts to"

@@ -16,15 +16,23 @@ SMALL = 2**13
 def reaches(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Whether an array of this shape can be repeated to be one of the shape `whole`."""
     extra = len(whole) - len(shape)
-    return extra >= 0 and all(size in (1, full) for size, full in zip(shape, whole[extra:], strict=True))
+    if extra < 0:
+        return False
+    for size, full in zip(shape, whole[extra:] if extra else whole, strict=True):
+        if size != full and size != 1:
+            return False
+    return True
 
 
 def _sum_to(x: Any, *, shape: tuple[int, ...]) -> Any:
-    extra = x.ndim - len(shape)
-    repeated = [axis for axis, size in enumerate(shape, extra) if size == 1 != x.shape[axis]]
-    if extra or repeated:
-        x = np.add.reduce(x, axis=(*range(extra), *repeated), keepdims=True)
-    return x.reshape(shape)
+    whole = x.shape
+    axes = list(range(len(whole) - len(shape)))  # those that the shape lacks
+    for axis, size in enumerate(shape, len(axes)):
+        if size == 1 != whole[axis]:  # those along which it was repeated
+            axes.append(axis)
+    if axes:
+        x = np.add.reduce(x, axis=tuple(axes), keepdims=True)
+    return x if x.shape == shape else x.reshape(shape)
 
 
 def _broadcast_to(x: Any, *, shape: tuple[int, ...]) -> Any:

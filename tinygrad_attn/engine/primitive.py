@@ -150,17 +150,18 @@ class Fused(Primitive):
         value, saved = result
         return value, saved
 
-    def pull(self, node: Tensor, g: Any, wanted: Sequence[int]) -> list[Any]:
-        """The gradients for the inputs in the slots `wanted`, from the kernel's backward pass."""
-        extra: dict[str, Any] = {}
+    def pull(self, node: Tensor, g: Any, wanted: Sequence[int]) -> Sequence[Any]:
+        """The gradients by slot, from the kernel's backward pass; those of the slots `wanted` count."""
+        settings = node._static
         if self._takes_saved:
-            extra["saved"] = self.run(node._arrays, node._static)[1] if node._saved is None else node._saved
+            saved = self.run(node._arrays, settings)[1] if node._saved is None else node._saved
+            settings = {**settings, "saved": saved}
         if self._takes_needs:
-            extra["needs"] = [slot in wanted for slot in range(len(node._inputs))]
-        gradients = self.kernel_vjp(g, node.data, *node._arrays, **extra, **node._static)
+            settings = {**settings, "needs": [slot in wanted for slot in range(len(node._inputs))]}
+        gradients = self.kernel_vjp(g, node.data, *node._arrays, **settings)
         if not isinstance(gradients, (tuple, list)) or len(gradients) < len(node._inputs):
             raise ValueError(f"{self.name}: {_too_few(gradients, len(node._inputs))}")
-        return [gradients[slot] for slot in wanted]
+        return gradients
 
 
 def fused(

@@ -81,11 +81,12 @@ class Sum:
 
     def value(self, join: Joined) -> np.ndarray:
         """The gradient, as an array of its own."""
-        for group in _alike(self._products):
-            left = join([product.left for product in group])
-            rights = [product.right for product in group if product.right is not None]
-            self.add(Product(left, join(rights) if rights else None).value())
-        self._products = []
+        if self._products:
+            for group in _alike(self._products):
+                left = join([product.left for product in group])
+                rights = [product.right for product in group if product.right is not None]
+                self.add(Product(left, join(rights) if rights else None).value())
+            self._products = []
         assert self._total is not None
         return self._total
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.ops.calls import Calls, call, run
+from tinygrad_attn.ops.calls import Calls, call
 
 add, divide, exp = np.add, np.divide, np.exp
 multiply, subtract, tanh = np.multiply, np.subtract, np.tanh
@@ -37,11 +37,15 @@ def constant(value: float, dtype: Any) -> np.ndarray:
     return found
 
 
-def sigmoid_of(x: np.ndarray, out: np.ndarray) -> None:
-    """out = σ(x) = 1 / (1 + exp(-x)); `out` may be `x`."""
+def sigmoid_of(x: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """`out`, made σ(x) = 1 / (1 + exp(-x)); it may be `x`."""
+    one = constant(1, x.dtype)
     multiply(x, constant(-1, x.dtype), out)  # numpy 2.4's negative errs on float32 with a stride of four
     with np.errstate(over="ignore"):
-        run(sigmoid_of_minus_(out))
+        exp(out, out)
+    add(out, one, out)
+    divide(one, out, out)
+    return out
 
 
 def sigmoid_of_minus_(x: np.ndarray) -> Calls:

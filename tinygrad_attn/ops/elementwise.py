@@ -18,13 +18,10 @@ from tinygrad_attn.ops.curves import sigmoid_of
 
 
 def _sigmoid(x: Any) -> Any:
-    if isinstance(x, np.ndarray) and x.dtype.kind == "f":
-        y = np.empty_like(x)
-        sigmoid_of(x, y)
-        return y
-    if not _is_complex(x):
-        with np.errstate(over="ignore"):  # 1 / infinity is the zero that is meant
-            return 1 / (1 + np.exp(x * -1.0))
+    x = np.asarray(x)
+    if x.dtype.kind != "c":
+        x = x if x.dtype.kind == "f" else x.astype(np.float64)
+        return sigmoid_of(x, np.empty_like(x))
     e = np.exp(np.where(np.real(x) < 0, x, np.negative(x)))  # at most 1: complex infinities do not divide
     return np.where(np.real(x) < 0, e, 1) / (1 + e)
 

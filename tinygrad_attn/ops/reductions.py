@@ -45,6 +45,12 @@ def _restored(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
     return g.reshape(tuple([1 if i in axis else size for i, size in enumerate(x.shape)]))
 
 
+def _repeated(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
+    """`g` over the axes that were reduced, in the shape of `x`."""
+    repeat = broadcast_to if isinstance(g, Tensor) else broadcast_to.forward
+    return repeat(_restored(g, x, axis), shape=x.shape)
+
+
 def _extreme(choose: Any) -> Any:
     """The reduction by `choose` (np.max or np.min), of the real part where entries are complex."""
 
@@ -68,7 +74,10 @@ def _extreme_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bo
 
 def _size(x: Any, axis: tuple[int, ...]) -> int:
     """How many entries a reduction over `axis` takes together."""
-    return math.prod([x.shape[i] for i in axis])
+    count = 1
+    for i in axis:
+        count *= x.shape[i]
+    return count
 
 
 def _mean_over(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -120,14 +129,12 @@ def _logsumexp_rule(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: 
 _sum = Primitive(
     "sum",
     lambda x, *, axis, keepdims: _total(x, axis=axis, keepdims=keepdims),
-    lambda g, y, x, *, axis, keepdims: broadcast_to(_restored(g, x, axis), shape=x.shape),
+    lambda g, y, x, *, axis, keepdims: _repeated(g, x, axis),
 )
 _mean = Primitive(
     "mean",
     _mean_over,
-    lambda g, y, x, *, axis, keepdims: broadcast_to(
-        _restored(shared(g, _size(x, axis)), x, axis), shape=x.shape
-    ),
+    lambda g, y, x, *, axis, keepdims: _repeated(shared(g, _size(x, axis)), x, axis),
 )
 _max = Primitive("max", _extreme(np.max), _extreme_rule)
 _min = Primitive("min", _extreme(np.min), _extreme_rule)
