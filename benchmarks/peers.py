@@ -1,14 +1,15 @@
 """The workloads of `tinygrad-attn bench`, as a user of another library would write them.
 
     python benchmarks/peers.py step torch|torch-compile|jax --size S|M|L [--seconds 3] [--threads 2]
-    python benchmarks/peers.py ops torch|autograd|mygrad
+    python benchmarks/peers.py ops torch|autograd|mygrad|numpy
     python benchmarks/peers.py decode torch|jax --size S
     python benchmarks/peers.py memory torch|torch-compile|jax --size L
 
 Each prints JSON lines with the keys of `tinygrad-attn bench WHAT --json`. The model is Bahdanau's:
 embeddings, a bidirectional GRU, s_0 from the backward state, additive scores with the keys projected once, a
 GRU decoder on [word; context], an output layer on [state; context; word]; then mean cross-entropy, clipping
-to norm 1, Adam 1e-3.
+to norm 1, Adam 1e-3. Among the single operations `numpy` is what is left where nothing is recorded: each
+forward and then backward by hand, in as few passes as numpy takes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tinygrad_attn.tokens import BOS, EOS, PAD, UNK
 
 CONTENDERS = {
     "step": ("torch", "torch-compile", "jax"),
-    "ops": ("torch", "autograd", "mygrad"),
+    "ops": ("torch", "autograd", "mygrad", "numpy"),
     "decode": ("torch", "jax"),
     "memory": ("torch", "torch-compile", "jax"),
 }
@@ -304,6 +305,52 @@ def jax_decoders(size: Size) -> dict[str, Callable[[], Any]]:
     }
 
 
+def by_hand(weight: np.ndarray) -> dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]]:
+    """For single operations y of x, and of x and the weight, the value and the gradient for x by (g, y)."""
+    one, minus_one = np.array(1, np.float32), np.array(-1, np.float32)
+    width = np.array(SHAPE[1], np.float32)
+
+    def sigmoid(x: Any) -> Any:
+        y = np.multiply(x, minus_one)
+        np.exp(y, y)
+        np.add(y, one, y)
+        return np.divide(one, y, y)
+
+    def sigmoid_back(g: Any, y: Any) -> Any:
+        slope = np.subtract(one, y)
+        np.multiply(slope, y, slope)
+        return np.multiply(slope, g, slope)
+
+    def tanh_back(g: Any, y: Any) -> Any:
+        slope = np.multiply(y, y)
+        np.subtract(one, slope, slope)
+        return np.multiply(slope, g, slope)
+
+    def softmax(x: Any) -> Any:
+        y = np.subtract(x, np.maximum.reduce(x, axis=-1, keepdims=True))
+        np.exp(y, y)
+        return np.divide(y, np.add.reduce(y, axis=-1, keepdims=True), y)
+
+    def softmax_back(g: Any, y: Any) -> Any:
+        both = np.multiply(g, y)
+        total = np.add.reduce(both, axis=-1, keepdims=True)
+        return np.subtract(both, np.multiply(y, total), both)
+
+    def less_mean(x: Any) -> Any:
+        total = np.add.reduce(x, axis=-1, keepdims=True)
+        return np.subtract(x, np.divide(total, width, total))
+
+    return {
+        "tanh": (np.tanh, tanh_back),
+        "sigmoid": (sigmoid, sigmoid_back),
+        "add": (lambda x: np.add(x, weight), lambda g, y: g),
+        "mul": (lambda x: np.multiply(x, weight), lambda g, y: np.multiply(g, weight)),
+        "matmul": (lambda x: np.matmul(x, weight), lambda g, y: np.matmul(g, weight.T)),
+        "softmax": (softmax, softmax_back),
+        "mean": (less_mean, lambda g, y: less_mean(g)),
+    }
+
+
 def chains(contender: str) -> dict[str, Callable[[], None]]:
     """For single operations, a chain of `CHAIN` of them forward and backward."""
     rng = np.random.default_rng(0)
@@ -348,6 +395,18 @@ def chains(contender: str) -> dict[str, Callable[[], None]]:
                 return anp.sum(x)
 
             autograd.grad(total)(start)
+
+    elif contender == "numpy":
+        operations = dict(by_hand(weight))
+
+        def run(operation: Any) -> None:
+            forward, back = operation
+            ys = [start]
+            for _ in range(CHAIN):
+                ys.append(forward(ys[-1]))
+            g = np.ones_like(ys[-1])
+            while len(ys) > 1:
+                g = back(g, ys.pop())
 
     else:
         import mygrad

@@ -139,7 +139,7 @@ def combinations_settings() -> dict[str, Any]:
     return {**content["training"], "budgets": " or ".join(f"{steps:,}" for steps in budgets)}
 
 
-PEERS = {"torch": "PyTorch", "jax": "JAX", "torch-compile": "PyTorch compiled"}
+PEERS = {"torch": "PyTorch", "jax": "JAX", "torch-compile": "PyTorch compiled", "numpy": "numpy by hand"}
 
 
 def compare_table() -> str:
