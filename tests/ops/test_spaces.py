@@ -65,7 +65,9 @@ def test_what_is_prepared_counts_as_memory(cell: str, batch: int, size: int) -> 
         return made
 
     def decoder() -> Any:
-        made = unrolled_space.Space(step, 40, batch, size, size, 40, 2 * size, size, dtype)
+        made = unrolled_space.Space(
+            step, unrolled_space.Axes(batch, 40, 40, size, size, 2 * size, size), dtype
+        )
         made.gradients.start()
         made.back()
         return made

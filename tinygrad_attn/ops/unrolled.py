@@ -24,7 +24,7 @@ from tinygrad_attn.ops.shapes import concatenate, stack
 from tinygrad_attn.ops.softmax import softmax
 from tinygrad_attn.ops.spaces import pool
 from tinygrad_attn.ops.steps import STEPS, Step
-from tinygrad_attn.ops.unrolled_space import Space
+from tinygrad_attn.ops.unrolled_space import Axes, Space
 
 _AXES = {
     "words": ("B", "N", "E"),
@@ -98,18 +98,19 @@ def _kernel(
 ) -> tuple[Any, Any]:
     step = STEPS[cell]
     _check(step, (words, initial, annotations, keys, mask, w_a, v_a), weights)
-    (batch, count, inner), (_, length, width), size = words.shape, annotations.shape, initial.shape[1]
-    loan = pool.borrow(Space, step, count, batch, inner, size, length, width, len(v_a), words.dtype)
+    (batch, targets, embedding), (_, positions, annotation) = words.shape, annotations.shape
+    axes = Axes(batch, targets, positions, embedding, initial.shape[1], annotation, len(v_a))
+    loan = pool.borrow(Space, step, axes, words.dtype)
     space: Space = loan.space
     _start(space, step, words, initial, w_a, v_a, weights)
     two = constant(2, keys.dtype)
     absent = None if mask is None else ~mask.T  # (T, B)
     near = moderate(keys if mask is None else keys[mask])
     if near:
-        np.multiply(keys.swapaxes(0, 1), two, space.positions)
+        np.multiply(keys.swapaxes(0, 1), two, space.keys)
         if absent is not None:
-            space.positions[absent] = 0  # what stands in a pad is not looked at
-        np.exp(space.positions, space.positions)
+            space.keys[absent] = 0  # what stands in a pad is not looked at
+        np.exp(space.keys, space.keys)
     if absent is not None:
         nothing = absent.all(axis=0)  # a row without any position gets weights of zero
         absent &= ~nothing
@@ -154,12 +155,12 @@ def _start(
     """Copies what the steps read to where they read it, with the words' share of the gates, to which each
     step adds the context's."""
     w_ih, w_hh, b_ih, b_hh = weights
-    inner = words.shape[2]
+    embedding = space.axes.embedding
     space.words[:, :, 1:] = words.swapaxes(0, 1)
-    w_e = input_weight(step, w_ih[:, :inner], b_ih, b_hh)
+    w_e = input_weight(step, w_ih[:, :embedding], b_ih, b_hh)
     np.matmul(w_e, space.words.swapaxes(1, 2), space.buffers.shares)
     np.copyto(space.w_hh, w_hh)
-    np.copyto(space.w_c, w_ih[:, inner:])
+    np.copyto(space.w_c, w_ih[:, embedding:])
     np.copyto(space.v_a, v_a)
     np.add(w_a.T, w_a.T, space.w_q)
     space.buffers.start(initial.T)
@@ -169,12 +170,11 @@ def _start(
 def _read(space: Space, words: np.ndarray) -> np.ndarray:
     """[s_i ; c_i ; E y_{i-1}] of all steps, a new array (B, N, H + V + E)."""
     np.copyto(space.rows, space.buffers.states[0].swapaxes(1, 2))
-    states, contexts = space.rows[1:].swapaxes(0, 1), space.contexts.swapaxes(0, 1)
-    size, width = states.shape[2], contexts.shape[2]
-    read = np.empty((*words.shape[:2], size + width + words.shape[2]), words.dtype)
-    read[:, :, :size] = states
-    read[:, :, size : size + width] = contexts
-    read[:, :, size + width :] = words
+    batch, targets, _, embedding, state, annotation, _ = space.axes
+    read = np.empty((batch, targets, state + annotation + embedding), words.dtype)
+    read[:, :, :state] = space.rows[1:].swapaxes(0, 1)
+    read[:, :, state : state + annotation] = space.contexts.swapaxes(0, 1)
+    read[:, :, state + annotation :] = words
     return read
 
 
@@ -194,12 +194,11 @@ def _vjp(
 ) -> tuple[Any, ...]:
     w_ih = weights[0]
     space: Space = saved.space
-    hidden, alpha, grads = space.hidden, space.alpha, space.gradients
-    to_scores, to_query, to_context = space.to_scores, space.to_query, space.to_context
-    (count, length, batch, a), size = hidden.shape, initial.shape[1]
-    width, inner = annotations.shape[2], words.shape[2]
-    np.copyto(space.upstream, g[:, :, :size].transpose(1, 2, 0))
-    to_context[...] = g[:, :, size : size + width].swapaxes(0, 1)
+    batch, targets, positions, embedding, state, annotation, score = space.axes
+    grads, to_context = space.gradients, space.to_context
+    to_scores, to_query = space.to_scores, space.to_query
+    np.copyto(space.upstream, g[:, :, :state].transpose(1, 2, 0))
+    to_context[...] = g[:, :, state : state + annotation].swapaxes(0, 1)
     space.squared[...] = 0
     np.negative(v_a, space.minus_v)
     if space.far:
@@ -208,7 +207,7 @@ def _vjp(
         np.multiply(w_a, space.minus_v[:, None], space.w_v)
     grads.start()
     back = space.back()
-    for i in reversed(range(count)):
+    for i in reversed(range(targets)):
         at = back[i]
         grads.step_back(i, space.upstream[i])
         run(at.leave)
@@ -220,18 +219,18 @@ def _vjp(
         to_query *= space.minus_v
         to_keys = np.subtract(np.add.reduce(to_scores, axis=0)[:, :, None], space.squared)
         to_keys *= v_a
-    to_annotations = np.matmul(alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))
-    to_words = np.matmul(grads.all[0].to_input.T, w_ih[:, :inner]).reshape(count, batch, inner)
-    states = space.rows[:-1].reshape(count * batch, size)
-    inputs = space.inputs.reshape(count * batch, 1 + inner + width)[:, 1:]
+    to_annotations = np.matmul(space.alpha.transpose(2, 1, 0), to_context.swapaxes(0, 1))
+    to_words = np.matmul(grads.all[0].to_input.T, w_ih[:, :embedding])
+    states = space.rows[:-1].reshape(targets * batch, state)
+    inputs = space.inputs.reshape(targets * batch, 1 + embedding + annotation)[:, 1:]
     return (
-        to_words.swapaxes(0, 1) + g[:, :, size + width :],
+        to_words.reshape(targets, batch, embedding).swapaxes(0, 1) + g[:, :, state + annotation :],
         grads.carried[0].T.copy(),
         to_annotations,
         to_keys.swapaxes(0, 1),
         None,
-        np.dot(to_query.reshape(count * batch, a).T, states),
-        np.dot(to_scores.reshape(-1), hidden.reshape(count * length * batch, a)),
+        np.dot(to_query.reshape(targets * batch, score).T, states),
+        np.dot(to_scores.reshape(-1), space.tanh.reshape(targets * positions * batch, score)),
         *grads.of_weights(inputs, states),
     )
 

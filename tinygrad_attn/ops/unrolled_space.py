@@ -17,6 +17,18 @@ ATTENDING = 25
 """About how many calls a step makes besides the cell's, forward and back."""
 
 
+class Axes(NamedTuple):
+    """How long the axes are."""
+
+    batch: int  # B
+    targets: int  # N, positions of the target
+    positions: int  # T, of the source
+    embedding: int  # E
+    state: int  # H
+    annotation: int  # V
+    score: int  # A
+
+
 class _Ahead(NamedTuple):
     """A step of the loop forward."""
 
@@ -44,54 +56,45 @@ class Space:
     """The arrays of the kernel, and what its loops call. Scores stand position by position, (T, B): what is
     the same for all positions is added block by block."""
 
-    def __init__(
-        self,
-        step: type[Step],
-        count: int,
-        batch: int,
-        inner: int,
-        size: int,
-        length: int,
-        width: int,
-        a: int,
-        dtype: Any,
-    ) -> None:
-        self.inputs = inputs_with_ones(count, batch, inner + width, dtype)  # [1 ; E y ; c], (N, B, 1 + E + V)
-        self.words = self.inputs[:, :, : 1 + inner]
-        self.contexts = self.inputs[:, :, 1 + inner :]
-        self.rows = np.empty((count + 1, batch, size), dtype)  # the states
-        self.w_hh = np.empty((step.gates * size, size), dtype)
-        self.w_c = np.empty((step.gates * size, width), dtype)
-        self.w_v = np.empty((a, size), dtype)  # -W_a, each row times its entry of v; W_a where `far`
-        self.w_q = np.empty((size, a), dtype)  # 2 W_aᵀ
-        self.v_a = np.empty(a, dtype)
-        self.minus_v = np.empty(a, dtype)
-        self.entering = np.empty((step.gates * size, batch), dtype)
-        self.leaving = np.empty((batch, width), dtype)
-        self.query = np.empty((batch, a), dtype)  # 2 W_a s, or its exponential
-        self.asking = np.empty((size, batch), dtype)
-        self.positions = np.empty((length, batch, a), dtype)  # exp(2 U_a h)
-        self.hidden = np.empty((count, length, batch, a), dtype)  # tanh(W_a s + U_a h)
-        self.term = np.empty((length, batch, a), dtype)
-        self.squared = np.empty((length, batch, a), dtype)  # for the keys: Σ_i ē_i tanh², less Σ_i ē_i if far
-        self.alpha = np.empty((count, length, batch), dtype)
+    def __init__(self, step: type[Step], axes: Axes, dtype: Any) -> None:
+        batch, targets, positions, embedding, state, annotation, score = axes
+        gates = step.gates * state
+        self.inputs = inputs_with_ones(targets, batch, embedding + annotation, dtype)  # [1 ; E y ; c]
+        self.words = self.inputs[:, :, : 1 + embedding]
+        self.contexts = self.inputs[:, :, 1 + embedding :]
+        self.rows = np.empty((targets + 1, batch, state), dtype)  # the states
+        self.w_hh = np.empty((gates, state), dtype)
+        self.w_c = np.empty((gates, annotation), dtype)
+        self.w_v = np.empty((score, state), dtype)  # -W_a, each row times its entry of v; W_a where `far`
+        self.w_q = np.empty((state, score), dtype)  # 2 W_aᵀ
+        self.v_a = np.empty(score, dtype)
+        self.minus_v = np.empty(score, dtype)
+        self.entering = np.empty((gates, batch), dtype)
+        self.leaving = np.empty((batch, annotation), dtype)
+        self.query = np.empty((batch, score), dtype)  # 2 W_a s, or its exponential
+        self.asking = np.empty((state, batch), dtype)
+        self.keys = np.empty((positions, batch, score), dtype)  # exp(2 U_a h)
+        self.tanh = np.empty((targets, positions, batch, score), dtype)  # tanh(W_a s + U_a h)
+        self.term = np.empty((positions, batch, score), dtype)
+        self.squared = np.empty((positions, batch, score), dtype)  # Σ_i ē_i tanh², less Σ_i ē_i where `far`
+        self.alpha = np.empty((targets, positions, batch), dtype)
         self.total = np.empty(batch, dtype)
-        self.ones = np.ones(
-            length, dtype
-        )  # a product with them sums over positions, quicker than numpy's sum
-        self.upstream = np.empty((count, size, batch), dtype)
-        self.to_context = np.empty((count, batch, width), dtype)
-        self.to_scores = np.empty((count, length, batch), dtype)
-        self.shared = np.empty((length, batch), dtype)
-        self.to_query = np.empty((count, batch, a), dtype)
+        # A product with ones sums over positions, quicker than numpy's sum.
+        self.ones = np.ones(positions, dtype)
+        self.upstream = np.empty((targets, state, batch), dtype)
+        self.to_context = np.empty((targets, batch, annotation), dtype)
+        self.to_scores = np.empty((targets, positions, batch), dtype)
+        self.shared = np.empty((positions, batch), dtype)
+        self.to_query = np.empty((targets, batch, score), dtype)
         arrays = [
             array for array in vars(self).values() if isinstance(array, np.ndarray) and array.base is None
         ]
-        self.buffers = Buffers(step, count, batch, size, dtype, self.w_hh[None])
+        self.axes = axes
+        self.buffers = Buffers(step, targets, batch, state, dtype, self.w_hh[None])
         self.gradients = Gradients(self.buffers)
-        calls = count * ATTENDING * BYTES
+        calls = targets * ATTENDING * BYTES
         self.nbytes = bytes_of(*arrays) + calls + self.buffers.nbytes + self.gradients.nbytes
-        self.ahead = [self._ahead(i) for i in range(count)]
+        self.ahead = [self._ahead(i) for i in range(targets)]
         self._steps_back: dict[bool, list[_Back]] = {}
         self.far = False
         """Whether W_a or U_a h of this use are so large that errors of rounding may not meet them."""
@@ -99,25 +102,23 @@ class Space:
     def back(self) -> list[_Back]:
         """The steps of the loop backward; not made before a gradient is asked for."""
         if self.far not in self._steps_back:
-            self._steps_back[self.far] = [self._back(i) for i in range(len(self.ahead))]
+            self._steps_back[self.far] = [self._back(i) for i in range(self.axes.targets)]
         return self._steps_back[self.far]
 
     def _ahead(self, i: int) -> _Ahead:
         state, share = self.buffers.states[0][i].T, self.buffers.shares[i]
-        tanh, scores = self.hidden[i], self.alpha[i]
-        length, batch, a = tanh.shape
+        tanh, scores = self.tanh[i], self.alpha[i]
+        rows = self.axes.positions * self.axes.batch
         # Positions in parts that stay near the processor while several calls go over them.
-        together = max(1, CACHED // max(1, batch * a))
-        parts = [slice(start, start + together) for start in range(0, length, together)]
+        together = max(1, CACHED // max(1, self.axes.batch * self.axes.score))
+        parts = [slice(start, start + together) for start in range(0, self.axes.positions, together)]
         return _Ahead(
             ask=[call(np.dot, state, self.w_q, self.query)],
             near=[
                 call(np.exp, self.query, self.query),
-                *chain.from_iterable(
-                    tanh_of_sum(self.positions[part], self.query, tanh[part]) for part in parts
-                ),
+                *chain.from_iterable(tanh_of_sum(self.keys[part], self.query, tanh[part]) for part in parts),
             ],
-            score=[call(np.dot, tanh.reshape(length * batch, a), self.v_a, scores.reshape(-1))],
+            score=[call(np.dot, tanh.reshape(rows, self.axes.score), self.v_a, scores.reshape(-1))],
             weigh=[
                 call(np.exp, scores, scores),
                 call(np.dot, self.ones, scores, self.total),
@@ -135,7 +136,7 @@ class Space:
 
     def _back(self, i: int) -> _Back:
         context, carried = self.to_context[i], self.gradients.carried[0]
-        tanh, weight, e, query = self.hidden[i], self.alpha[i], self.to_scores[i], self.to_query[i]
+        tanh, weight, e, query = self.tanh[i], self.alpha[i], self.to_scores[i], self.to_query[i]
         by_position, one = self.term.reshape(len(e), -1), constant(1, self.term.dtype)
         return _Back(
             leave=[
