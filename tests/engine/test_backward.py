@@ -420,6 +420,16 @@ def test_rule_that_returns_a_number_or_an_array(create_graph: bool) -> None:
         assert g.item() == 2 * right and g.dtype == np.float64
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("tracked", [False, True])
+def test_rule_that_returns_a_tensor(tracked: bool, create_graph: bool) -> None:
+    factor = ta.Tensor([3.0, 4.0], requires_grad=tracked)
+    scaled = ta.Primitive("scaled", lambda x: x * factor.data, lambda g, y, x: g * factor)
+    x = leaf([1.0, 2.0])
+    (g,) = ta.grad(ta.tanh(scaled(x) + scaled(x)).sum(), x, create_graph=create_graph)
+    np.testing.assert_allclose(g.data, 2 * factor.data * (1 - np.tanh(2 * factor.data * x.data) ** 2))
+
+
 def test_failing_pass_leaves_gradients_as_they_were() -> None:
     def fail(g: Any, y: Any, x: Any) -> Any:
         raise ArithmeticError("no")

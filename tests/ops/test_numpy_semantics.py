@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -453,6 +454,9 @@ FAULTS: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
         "cross_entropy: targets have dtype",
         lambda: ta.cross_entropy(ta.Tensor(X[0]), [0.0, 1, 1]),
     ),
+    ("sigmoid of None", TypeError, "sigmoid: ", lambda: ta.sigmoid(None)),
+    ("sigmoid of a text", TypeError, "signature matching types", lambda: ta.sigmoid("3")),
+    ("sigmoid of fractions", TypeError, "sigmoid: ", lambda: ta.sigmoid([Fraction(1, 2)])),
     (
         "cross_entropy of nothing",
         ValueError,

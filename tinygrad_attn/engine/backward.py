@@ -191,14 +191,14 @@ def walk(
 
 
 def _as_gradient(came: Any, node: Tensor, slot: int, create_graph: bool) -> Any:
-    """What a rule returned, as an array (a rule may return a plain number), a `Product`, or, with
-    `create_graph`, a Tensor."""
+    """What a rule returned, be it a plain number or a Tensor: an array, a `Product`, or, with `create_graph`,
+    a Tensor."""
     if create_graph:
         x = node._inputs[slot]
         if x.data is not node._arrays[slot]:
             raise RuntimeError(_stale(node, x))
         return came if isinstance(came, Tensor) else leaf(came)
-    return came if hasattr(came, "shape") else np.asarray(came)
+    return came if type(came) is Product else np.asarray(value_of(came))
 
 
 def _added(before: Any, gradient: Any) -> Any:

@@ -20,7 +20,7 @@ from tinygrad_attn.ops.curves import sigmoid_of
 def _sigmoid(x: Any) -> Any:
     x = np.asarray(x)
     if x.dtype.kind != "c":
-        x = x if x.dtype.kind == "f" else x.astype(np.float64)
+        x = x.astype(np.float64) if x.dtype.kind in "iub" else x
         return sigmoid_of(x, np.empty_like(x))
     e = np.exp(np.where(np.real(x) < 0, x, np.negative(x)))  # at most 1: complex infinities do not divide
     return np.where(np.real(x) < 0, e, 1) / (1 + e)
