@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tinygrad_attn.viz import draw_alignment
-from tinygrad_attn.viz.labels import columns_of, shortened
+from tinygrad_attn.viz.token_names import columns_of, shortened
 
 WEIGHTS = np.array([[0.0, 0.0, 1.0], [0.1, 0.5, 0.4], [0.75, 0.25, 0.0]])
 

@@ -14,7 +14,7 @@ from tinygrad_attn.cli.parser import OK, as_text, say
 from tinygrad_attn.data import TextFormat
 from tinygrad_attn.errors import DataError
 from tinygrad_attn.train import ConfigError, Prediction, load_run
-from tinygrad_attn.viz.labels import shortened
+from tinygrad_attn.viz.token_names import shortened
 
 _DESCRIPTION = """\
 Print what a trained model makes of each input, one line for each. Without a text, lines are read from

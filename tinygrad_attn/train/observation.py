@@ -17,8 +17,8 @@ from tinygrad_attn.train.folder import RunFolder
 from tinygrad_attn.train.prediction import Predictor, load_run
 from tinygrad_attn.viz import gradient_flow
 from tinygrad_attn.viz.graph import Graph, graph
-from tinygrad_attn.viz.labels import shown
 from tinygrad_attn.viz.report.data import flow_data, graph_data, plain
+from tinygrad_attn.viz.token_names import shown
 
 FORMAT = "tinygrad_attn examples 1"
 _LENGTHS = (5, 9)  # of the sources whose gradient flow is kept; the first is drawn as a graph

@@ -11,8 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tinygrad_attn.viz.fold import numbered
-from tinygrad_attn.viz.label import (
+from tinygrad_attn.viz.dot_label import (
     ALARM,
     COLOURS,
     FAINT,
@@ -28,6 +27,7 @@ from tinygrad_attn.viz.label import (
     norms_text,
     rms,
 )
+from tinygrad_attn.viz.fold import numbered
 from tinygrad_attn.viz.nodes import Edge, Node, Path
 from tinygrad_attn.viz.text import name_lines, visible
 

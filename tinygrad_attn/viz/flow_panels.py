@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinygrad_attn.viz.checks import token_count
-from tinygrad_attn.viz.labels import columns_of, labels_of
 from tinygrad_attn.viz.picture import count_in_unit, new_picture, unit_of
+from tinygrad_attn.viz.token_names import columns_of, labels_of
 
 if TYPE_CHECKING:
     from tinygrad_attn.viz.flow import GradientFlow

@@ -13,8 +13,8 @@ from tinygrad_attn.engine import Tensor
 from tinygrad_attn.viz import dot as drawing
 from tinygrad_attn.viz import render
 from tinygrad_attn.viz.checks import integer, patterns
+from tinygrad_attn.viz.dot_label import FONT, INK, LINE
 from tinygrad_attn.viz.fold import matches, scopes_of
-from tinygrad_attn.viz.label import FONT, INK, LINE
 from tinygrad_attn.viz.nodes import Edge, Node
 from tinygrad_attn.viz.opened import open_all, open_named
 from tinygrad_attn.viz.record import Record

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinygrad_attn.viz.labels import checked_weights, labels_of
+from tinygrad_attn.viz.checks import checked_weights
 from tinygrad_attn.viz.picture import count_in_unit, new_picture, settings, unit_of
+from tinygrad_attn.viz.token_names import labels_of
 
 if TYPE_CHECKING:
     from tinygrad_attn.viz.picture import Picture

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.viz.checks import integer
-from tinygrad_attn.viz.labels import checked_weights, columns_of, shortened, shown
+from tinygrad_attn.viz.checks import checked_weights, integer
+from tinygrad_attn.viz.token_names import columns_of, shortened, shown
 
 _SHADES, _ASCII_SHADES = " ░▒▓█", " .:*#"
 _SHORTEST, _LONGEST = 5, 16  # columns up to which names are cut

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tinygrad_attn.viz.labels import shortened
+from tinygrad_attn.viz.token_names import shortened
 
 
 @dataclass(frozen=True)
