@@ -22,7 +22,6 @@ _B, _T = 2, 3  # batch and source steps of the models
 _SIZES = {"input_size": 2, "hidden_size": 4, "query_size": 4, "key_size": 4, "attention_size": 3}
 _LARGE = 60  # where the inputs of a sample have more entries, some of each input are looked at one by one,
 _SAMPLED = 4  # this many, and all of them along one direction
-_ATTENTIONS = ("additive", "dot", "scaled", "general", "concat", "none")
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def _cells(nn: ModuleType, seed: int) -> Iterator[Case]:
 
 def _encoders(nn: ModuleType, seed: int) -> Iterator[Case]:
     rng = np.random.default_rng(seed)
-    for kind in ("rnn", "gru", "lstm"):
+    for kind in nn.cells.CELLS:
         encoder = _built(nn.BidirectionalEncoder, rng, cell=kind)
         x, lengths = rng.standard_normal((_B, _T, _SIZES["input_size"])), np.array([_T, _T - 1])
         yield Case(
@@ -141,7 +140,7 @@ def _whole_models(nn: ModuleType, seed: int) -> Iterator[Case]:
         target_out=np.array([[5, 2], [2, 0]]),
     )
     for attention, cell, query in (
-        *((attention, "gru", "previous") for attention in _ATTENTIONS),
+        *((attention, "gru", "previous") for attention in nn.attention.ATTENTIONS),
         ("additive", "rnn", "previous"),
         ("additive", "lstm", "previous"),
         ("additive", "gru", "current"),
