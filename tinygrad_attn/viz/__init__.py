@@ -1,8 +1,7 @@
 """Floor 5: pictures. Plotting libraries are imported when something is drawn."""
 
 from tinygrad_attn.viz.curves import curves
-from tinygrad_attn.viz.flow import GradientFlow
-from tinygrad_attn.viz.gradient import gradient_flow
+from tinygrad_attn.viz.flow import GradientFlow, gradient_flow
 from tinygrad_attn.viz.graph import Graph, graph
 from tinygrad_attn.viz.heatmap import heatmap
 from tinygrad_attn.viz.render import RenderError

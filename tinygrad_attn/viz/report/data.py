@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.viz.flow import GradientFlow
+from tinygrad_attn.viz.flow.roles import number_in
 from tinygrad_attn.viz.fold import numbered
 from tinygrad_attn.viz.graph import Graph
 from tinygrad_attn.viz.nodes import Edge, Node
-from tinygrad_attn.viz.roles import number_in
 from tinygrad_attn.viz.text import norm, number, one_line
 
 ENTRIES = 1024

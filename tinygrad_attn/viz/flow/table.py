@@ -10,7 +10,7 @@ import numpy as np
 from tinygrad_attn.viz.text import norm, number
 
 if TYPE_CHECKING:
-    from tinygrad_attn.viz.flow import GradientFlow
+    from tinygrad_attn.viz.flow.flow import GradientFlow
 
 _FEW = 6  # entries that are printed one by one
 _ORDER = ("logits", "s", "c", "α", "e", "h̃")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tinygrad_attn.viz.flow_panels import axis_names, bars, height_of, lines, matrix, new_panels
+from tinygrad_attn.viz.flow.panels import axis_names, bars, height_of, lines, matrix, new_panels
 from tinygrad_attn.viz.picture import settings
 from tinygrad_attn.viz.text import norm
 
 if TYPE_CHECKING:
-    from tinygrad_attn.viz.flow import GradientFlow
+    from tinygrad_attn.viz.flow.flow import GradientFlow
     from tinygrad_attn.viz.picture import Picture
 
 

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tinygrad_attn.viz.graph import Graph
 from tinygrad_attn.viz.nodes import Edge
 from tinygrad_attn.viz.record import Record
 from tinygrad_attn.viz.view import Boxes
 
 if TYPE_CHECKING:
-    from tinygrad_attn.viz.flow import GradientFlow
-    from tinygrad_attn.viz.graph import Graph
+    from tinygrad_attn.viz.flow.flow import GradientFlow
 
 
 def step_graph(flow: GradientFlow, step: int) -> Graph:
     """See `GradientFlow.graph`."""
-    from tinygrad_attn.viz.graph import Graph
-
     wanted = {"loss", f"s{step - 1}", f"h̃{step}"} | {f"{role}{step}" for role in ("s", "c", "α", "e")}
     for role in ("h", "logits", "α", "e", "c"):
         labels = flow.role(role)

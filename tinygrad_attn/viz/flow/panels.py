@@ -13,7 +13,7 @@ from tinygrad_attn.viz.picture import count_in_unit, new_picture, unit_of
 from tinygrad_attn.viz.token_names import columns_of, labels_of
 
 if TYPE_CHECKING:
-    from tinygrad_attn.viz.flow import GradientFlow
+    from tinygrad_attn.viz.flow.flow import GradientFlow
     from tinygrad_attn.viz.picture import Picture
 
 _COLOURS = {

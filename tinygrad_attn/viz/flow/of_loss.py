@@ -6,10 +6,10 @@ from typing import Any
 
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.nn import Seq2SeqOutput
-from tinygrad_attn.viz.flow import GradientFlow
+from tinygrad_attn.viz.flow.flow import GradientFlow
+from tinygrad_attn.viz.flow.roles import roles_of
 from tinygrad_attn.viz.opened import open_named
 from tinygrad_attn.viz.record import Record
-from tinygrad_attn.viz.roles import roles_of
 
 
 def gradient_flow(

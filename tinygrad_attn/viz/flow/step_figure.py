@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tinygrad_attn.viz.flow_graph import subscripted
-from tinygrad_attn.viz.flow_panels import axis_names, bars, new_panels
+from tinygrad_attn.viz.flow.panels import axis_names, bars, new_panels
+from tinygrad_attn.viz.flow.step_graph import subscripted
 from tinygrad_attn.viz.picture import settings
 from tinygrad_attn.viz.text import norm
 
 if TYPE_CHECKING:
-    from tinygrad_attn.viz.flow import GradientFlow
+    from tinygrad_attn.viz.flow.flow import GradientFlow
     from tinygrad_attn.viz.picture import Picture
 
 

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tinygrad_attn.viz.layout import Layout
+from tinygrad_attn.viz.flow.figure import flow_figure
+from tinygrad_attn.viz.flow.layout import Layout
+from tinygrad_attn.viz.flow.roles import ROLES, normal, number_in, role_of
+from tinygrad_attn.viz.flow.step_figure import step_figure
+from tinygrad_attn.viz.flow.step_graph import step_graph
+from tinygrad_attn.viz.flow.sweep import Sweeper
+from tinygrad_attn.viz.flow.table import overview, step_table
+from tinygrad_attn.viz.graph import Graph
 from tinygrad_attn.viz.nodes import Node
 from tinygrad_attn.viz.record import Record
-from tinygrad_attn.viz.roles import ROLES, normal, number_in, role_of
-from tinygrad_attn.viz.sweep import Sweeper
 from tinygrad_attn.viz.text import norm
 
 if TYPE_CHECKING:
-    from tinygrad_attn.viz.graph import Graph
     from tinygrad_attn.viz.picture import Picture
 
 _MOST_PATHS = 20_000
@@ -236,8 +240,6 @@ class GradientFlow:
 
     def table(self, step: int | None = None) -> str:
         """The gradients as text: of one step (from 1), by entry if there are few, or norms by step."""
-        from tinygrad_attn.viz.flow_text import overview, step_table
-
         return overview(self) if step is None else step_table(self, self.layout.checked(step))
 
     def figure(
@@ -257,17 +259,12 @@ class GradientFlow:
         Returns:
             A matplotlib Figure that shows itself in a notebook; `.save(path)` writes SVG, PNG or PDF.
         """
-        from tinygrad_attn.viz.flow_figure import flow_figure
-        from tinygrad_attn.viz.flow_step_figure import step_figure
-
         if step is None:
             return flow_figure(self, source, target)
         return step_figure(self, self.layout.checked(step), source, target)
 
     def graph(self, step: int) -> Graph:
         """How the gradient travels through one step (from 1), as a graph of the named tensors alone."""
-        from tinygrad_attn.viz.flow_graph import step_graph
-
         return step_graph(self, self.layout.checked(step))
 
     def save(
