@@ -200,6 +200,16 @@ def test_pads_receive_nothing(causal: bool) -> None:
     np.testing.assert_array_equal(module(x, mask=both).context.data, found.context.data)
 
 
+@pytest.mark.parametrize("shape", [(1, 4), (2, 1), (1, 4, 4), (2, 1, 4), (2, 4, 1), (1, 1, 1)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_mask_for_all_sentences_or_all_askers_is_repeated(causal: bool, shape: tuple[int, ...]) -> None:
+    module, x = make(causal=causal), RNG(0).standard_normal((2, 4, 4))
+    mask = RNG(1).random(shape) < 0.6
+    whole = np.broadcast_to(mask[:, None] if mask.ndim == 2 else mask, (2, 4, 4))
+    for a, b in zip(module(x, mask), module(x, whole), strict=True):
+        np.testing.assert_allclose(a.data, b.data, rtol=1e-13)
+
+
 @pytest.mark.parametrize(
     ("x", "mask", "message"),
     [

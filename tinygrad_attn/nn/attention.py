@@ -10,15 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
-from tinygrad_attn.engine.broadcast import reaches
 from tinygrad_attn.engine.tensor import expose, leaf, value_of
 from tinygrad_attn.nn import init
-from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
+from tinygrad_attn.nn.checks import check_mask, check_sizes, check_width, numbers
 from tinygrad_attn.nn.module import Module, scoped
 from tinygrad_attn.ops import getitem, softmax
 from tinygrad_attn.ops.attention import additive_scores, dot_scores, weighted_sum
 from tinygrad_attn.ops.linear import linear
-from tinygrad_attn.ops.softmax import as_mask
 
 
 class Attended(NamedTuple):
@@ -97,13 +95,8 @@ class Attention(Module):
                 "batch or steps"
             )
         if mask is not None:
-            mask = as_mask(mask)
-            whole = (*query.shape[:-1], keys.shape[1])
-            per_query = mask[:, None] if mask.ndim == 2 and len(whole) == 3 else mask
-            if per_query.ndim != len(whole) or not reaches(per_query.shape, whole):
-                expected = " or ".join(str(shape) for shape in dict.fromkeys([(whole[0], whole[-1]), whole]))
-                raise ValueError(f"{title}: mask has shape {mask.shape}, expected {expected}")
-            mask = None if mask.all() else per_query
+            mask = check_mask(title, mask, (*query.shape[:-1], keys.shape[1]))
+            mask = None if mask.all() else mask
         return query, keys, values, mask
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Tensor
+from tinygrad_attn.engine.broadcast import reaches
+from tinygrad_attn.ops.softmax import as_mask
 
 
 def check_sizes(what: str, **sizes: Any) -> None:
@@ -50,6 +52,21 @@ def check_ids(what: str, name: str, ids: Any) -> np.ndarray:
     if array.ndim != 2:
         raise ValueError(f"{what}: {name} has shape {array.shape}, expected (batch, steps)")
     return array
+
+
+def check_mask(what: str, mask: Any, scores: tuple[int, ...]) -> np.ndarray:
+    """The mask (B, T) or (B, N, T) as booleans that can be repeated to the shape of the scores.
+
+    Raises:
+        ValueError: if they cannot.
+        TypeError: if it holds other than booleans, or zeros and ones.
+    """
+    found = as_mask(mask)
+    per_query = found[:, None] if found.ndim == 2 and len(scores) == 3 else found
+    if per_query.ndim != len(scores) or not reaches(per_query.shape, scores):
+        expected = " or ".join(str(shape) for shape in dict.fromkeys([(scores[0], scores[-1]), scores]))
+        raise ValueError(f"{what}: mask has shape {found.shape}, expected {expected}")
+    return per_query
 
 
 def numbers(x: Any, like: Tensor | None = None) -> Any:

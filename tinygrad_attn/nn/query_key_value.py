@@ -16,10 +16,9 @@ from tinygrad_attn.engine import Tensor
 from tinygrad_attn.engine.tensor import expose
 from tinygrad_attn.nn import init
 from tinygrad_attn.nn.attention import Attended, Attention, DotAttention, ScaledDotAttention, make_attention
-from tinygrad_attn.nn.checks import check_sizes, check_width, numbers
+from tinygrad_attn.nn.checks import check_mask, check_sizes, check_width, numbers
 from tinygrad_attn.nn.module import Module, scoped
 from tinygrad_attn.ops.linear import linear
-from tinygrad_attn.ops.softmax import as_mask
 
 Score = str | Attention | Callable[[Tensor, Tensor], Tensor]
 
@@ -157,18 +156,10 @@ class SelfAttention(Module):
             ValueError, TypeError: if shapes do not fit, or the mask is not boolean.
         """
         q, k, v = self.project(x)
-        allowed = None if mask is None else as_mask(mask)
         if self.causal:
             batch, steps = k.shape[:2]
             earlier = np.tri(steps, dtype=bool)[None]  # (1, T, T): row i sees 0 to i
-            if allowed is None:
-                allowed = earlier
-            elif allowed.shape not in ((batch, steps), (batch, steps, steps)):
-                raise ValueError(
-                    f"{self._title()}: mask has shape {allowed.shape}, expected {(batch, steps)} or "
-                    f"{(batch, steps, steps)}"
-                )
-            else:
-                allowed = (allowed[:, None] if allowed.ndim == 2 else allowed) & earlier
-        found: Attended = self.attention(q, k, v, mask=allowed)
+            whole = (batch, steps, steps)
+            mask = earlier if mask is None else check_mask(self._title(), mask, whole) & earlier
+        found: Attended = self.attention(q, k, v, mask=mask)
         return found
