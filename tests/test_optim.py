@@ -699,11 +699,20 @@ def test_momentum_may_be_set_where_there_is_some() -> None:
         SGD([w]).momentum = 0.9
 
 
-def test_adam_in_a_precision_in_which_its_eps_is_zero() -> None:
+@pytest.mark.parametrize(
+    ("optimiser", "eps"), [(Adam, 1e-8), (Adam, 1e-7), (Adam, 3e-7), (AdamW, 1e-7), (Adadelta, 1e-8)]
+)
+def test_a_precision_in_which_eps_vanishes(optimiser: Any, eps: float) -> None:
+    """Adam's meets the correction of the mean square, 0.03 at the first step."""
     p = ta.Tensor(np.zeros(2, np.float16), requires_grad=True)
-    with pytest.raises(ValueError, match=r"Adam: eps 1e-08 is zero in float16; give a larger one"):
-        Adam([p])
-    optimiser = Adam([p], eps=1e-4)
+    with pytest.raises(ValueError, match=rf": eps {eps} is too small for float16; give a larger"):
+        optimiser([p], eps=eps)
+
+
+@pytest.mark.parametrize(("optimiser", "eps"), [(Adam, 1e-4), (Adam, 1e-6), (AdamW, 1e-6), (Adadelta, 1e-7)])
+def test_an_eps_that_half_precision_has(optimiser: Any, eps: float) -> None:
+    p = ta.Tensor(np.zeros(2, np.float16), requires_grad=True)
+    optimiser = optimiser([p], eps=eps)
     p.grad = np.zeros(2, np.float16)
     optimiser.step()
     assert np.isfinite(p.data).all()

@@ -96,6 +96,17 @@ class Optimizer(ABC):
                     self._decay(p, g, scratch)
                 self._update(p, g, scratch, slots, number)
 
+    def _check_eps(self, eps: float, smallest: float = 1) -> None:
+        """Raises ValueError if `eps`, times the smallest factor it meets, is zero in a parameter's dtype.
+
+        Where the squares of gradients vanish, too, 0 / 0 would follow.
+        """
+        for group in self._groups:
+            dtype = group.flat.dtype
+            if not dtype.type(eps * smallest):
+                title = type(self).__name__
+                raise ValueError(f"{title}: eps {eps} is too small for {dtype}; give a larger, such as 1e-4")
+
     def _decay(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray) -> None:
         """Counts the weight decay in, before the update; may write to all arrays."""
         np.multiply(p, self.weight_decay, out=scratch)
@@ -216,13 +227,7 @@ class Adam(Optimizer):
         self.betas = (_checked("betas", betas[0], 0, 1), _checked("betas", betas[1], 0, 1))
         self.eps = _checked("eps", eps, 0, above=True)
         super().__init__(parameters, lr, weight_decay)
-        for group in self._groups:
-            dtype = group.flat.dtype
-            if not dtype.type(self.eps):  # where squares of gradients vanish, too, 0 / 0 would follow
-                title = type(self).__name__
-                raise ValueError(
-                    f"{title}: eps {self.eps} is zero in {dtype}; give a larger one, such as 1e-4"
-                )
+        self._check_eps(self.eps, (1 - self.betas[1]) ** 0.5)
 
     def _update(
         self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
@@ -279,6 +284,7 @@ class Adadelta(Optimizer):
         self.rho = _checked("rho", rho, 0, 1)
         self.eps = _checked("eps", eps, 0, above=True)
         super().__init__(parameters, lr, weight_decay)
+        self._check_eps(self.eps)
 
     def _update(
         self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, slots: list[np.ndarray], number: int
