@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from tinygrad_attn.cli.parser import as_text, say
-from tinygrad_attn.data import Tokens
+from tinygrad_attn.data import Tokens, make_batch
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.errors import UserError
 from tinygrad_attn.ops import cross_entropy, softmax, stack, sum, tanh
-from tinygrad_attn.tokens import BOS, EOS, SPECIAL_TOKENS
+from tinygrad_attn.tokens import EOS, SPECIAL_TOKENS
 from tinygrad_attn.train import load_run
 from tinygrad_attn.worked import RUNNING
 
@@ -34,13 +34,6 @@ class Computation:
     loss: Tensor
     source: Tokens
     target: Tokens
-
-
-class _Batch(NamedTuple):
-    source: np.ndarray
-    lengths: np.ndarray
-    target_in: np.ndarray
-    target_out: np.ndarray
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,14 +71,9 @@ def computed(arguments: argparse.Namespace) -> Computation:
         unknown = vocabulary.unknown(tokens)
         if unknown:
             say(f"{side}: unknown to the model and read as <unk>: {', '.join(map(repr, unknown))}")
-    ids = predictor.target_vocabulary.encode(target)
-    batch = _Batch(
-        predictor.source_vocabulary.encode(source)[None],
-        np.array([len(source)]),
-        np.concatenate([[BOS], ids])[None],
-        np.concatenate([ids, [EOS]])[None],
-    )
-    return Computation(predictor.model.loss(batch), source, (*target, SPECIAL_TOKENS[EOS]))
+    ids = predictor.source_vocabulary.encode(source), predictor.target_vocabulary.encode(target)
+    loss = predictor.model.loss(make_batch([ids]))
+    return Computation(loss, source, (*target, SPECIAL_TOKENS[EOS]))
 
 
 def or_user_error(act: Callable[[], _T]) -> _T:

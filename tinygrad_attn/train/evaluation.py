@@ -96,31 +96,30 @@ def evaluate(
             right += right_tokens(likeliest, batch.target_out)
             if task is not None:
                 on_source, largest = _on_true_source(weights, true_sources(task, batch), batch)
-                weight, hits, aligned = (
-                    weight + on_source,
-                    hits + largest,
-                    aligned + batch.tokens - len(batch),
-                )
+                weight += on_source
+                hits += largest
+                aligned += batch.tokens - len(batch)  # EOS comes from no position
             decoded = model.greedy(batch.source, batch.lengths, longest)
             for ids, place in zip(decoded.tokens, batch.indices, strict=True):
                 distance, reference_length = nearest_reference(
                     spelled(vocabulary, ids), split.references[place]
                 )
                 exact += distance == 0
-                errors, length = errors + distance, length + reference_length
+                errors += distance
+                length += reference_length
             if after_batch is not None:
                 after_batch()
     finally:
         model.train(training)
     return Evaluation(
-        len(split),
-        tokens,
-        loss / tokens,
-        right / tokens,
-        exact / len(split),
-        errors / length,
-        weight / aligned if aligned else None,
-        hits / aligned if aligned else None,
+        sequences=len(split),
+        tokens=tokens,
+        loss=loss / tokens,
+        token_accuracy=right / tokens,
+        exact_match=exact / len(split),
+        token_error_rate=errors / length,
+        alignment_weight=weight / aligned if aligned else None,
+        alignment_accuracy=hits / aligned if aligned else None,
     )
 
 

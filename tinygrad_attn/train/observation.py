@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tinygrad_attn
-from tinygrad_attn.data import Batch, Dataset, Split, Tokens, from_description
+from tinygrad_attn.data import Dataset, Split, Tokens, from_description, make_batch
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.nn import Seq2Seq
 from tinygrad_attn.tokens import EOS, SPECIAL_TOKENS
@@ -100,9 +100,7 @@ def _observed(split: Split) -> list[tuple[Tokens, Tokens]]:
 
 def _passed(model: Seq2Seq, data: Dataset, source: Tokens, target: Tokens) -> Tensor:
     """The loss on one example, gone forward and back, without dropout."""
-    ids, wanted = data.source_vocabulary.encode(source), data.target_vocabulary.encode(target)
-    lengths = np.array([len(ids)]), np.array([len(wanted)])
-    batch = Batch.from_padded(ids[None], lengths[0], wanted[None], lengths[1], np.zeros(1, np.int64))
+    batch = make_batch([(data.source_vocabulary.encode(source), data.target_vocabulary.encode(target))])
     training = model.training
     model.eval()
     try:
