@@ -100,6 +100,17 @@ def test_what_errors_become(
     assert capsys.readouterr().err == message
 
 
+def test_ctrl_c_while_the_options_are_collected(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(commands: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(predict_command, "add_parser", interrupted)
+    assert main(["predict", "a", "b"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_a_fault_of_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(folder: str) -> Any:
         raise ZeroDivisionError

@@ -70,6 +70,8 @@ def test_a_folder_that_is_not_there_is_one_line(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == f"error: {tmp_path / 'no' / 'out.tsv'}: No such file or directory\n"
+    assert cmudict.main([""]) == 2
+    assert capsys.readouterr().err == "error: '': Is a directory\n"
 
 
 @pytest.mark.cmudict

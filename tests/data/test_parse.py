@@ -81,6 +81,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         parse_pairs(tmp_path / "missing.tsv")
     with pytest.raises(DataError, match="expected a file of pairs"):
         parse_pairs(tmp_path)
+    with pytest.raises(DataError, match="null byte, expected a file of pairs"):
+        parse_pairs("a\0b")
 
 
 def test_other_line_ends_of_unicode_are_content(tmp_path: Path) -> None:

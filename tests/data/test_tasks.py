@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinygrad_attn.data import Batch, Task
+from tinygrad_attn.data import Batch, Task, from_description
 from tinygrad_attn.data.membership import Membership, even_quotas
 from tinygrad_attn.data.tasks import reversed_within
 from tinygrad_attn.errors import DataError
@@ -174,6 +174,12 @@ def test_settings_may_be_numpys_integers() -> None:
     same = Task("copy", symbols=5, max_length=3, seed=2)
     assert json.dumps(task.describe()) == json.dumps(same.describe())
     assert (task.train_batch(0, 4).source == same.train_batch(0, 4).source).all()
+
+
+@pytest.mark.parametrize("equal", [np.False_, 0])
+def test_a_truth_that_is_no_bool_survives_json(equal: Any) -> None:
+    task = Task("copy", symbols=4, max_length=3, equal_lengths=equal)
+    assert from_description(json.loads(json.dumps(task.describe()))).describe() == task.describe()
 
 
 def test_a_batch_needs_a_row() -> None:

@@ -32,15 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:  # a process of its own, whose pictures are files: no window, whatever is set up for one
         os.environ["MPLBACKEND"] = "agg"
     _open_closed_streams()
-    parser = Parser(prog="tinygrad-attn", description=_DESCRIPTION, epilog=_EPILOG)
-    parser.add_argument("--version", action="version", version=f"tinygrad-attn {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    for module in (train, predict, check, graph, flow, heatmap, report, walkthrough, bench):
-        module.add_parser(commands)
     _never_fail_to_encode()
     code: int = OK
     try:
-        arguments = parser.parse_args(argv)
+        arguments = _parser().parse_args(argv)
         code = arguments.run(arguments)
         sys.stdout.flush()
         return code
@@ -71,6 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         say(str(error) or "interrupted")
         return INTERRUPTED
+
+
+def _parser() -> Parser:
+    """The parser of all commands."""
+    parser = Parser(prog="tinygrad-attn", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"tinygrad-attn {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for module in (train, predict, check, graph, flow, heatmap, report, walkthrough, bench):
+        module.add_parser(commands)
+    return parser
 
 
 def _never_fail_to_encode() -> None:

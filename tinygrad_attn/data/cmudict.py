@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DataError as error:
         return _failed(str(error))
     except OSError as error:
-        return _failed(str(error) if error.filename is None else f"{error.filename}: {error.strerror}")
+        where = "" if error.filename is None else f"{error.filename or repr('')}: "
+        return _failed(f"{where}{error.strerror or error}")
     return 0
 
 

@@ -73,8 +73,9 @@ def _read(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}, expected a file of pairs") from error
+    except (OSError, ValueError) as error:  # ValueError for a name with a NUL character
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: {reason}, expected a file of pairs") from error
 
 
 def _decode(path: str, content: bytes) -> str:

@@ -67,7 +67,8 @@ class Task(TextFormat):
         self._symbols = integer(f"{name}: symbols", symbols, 1, MOST_SYMBOLS)
         self._min_length = integer(f"{name}: min_length", min_length, 1, LONGEST)
         self._max_length = integer(f"{name}: max_length", max_length, self._min_length, LONGEST)
-        self._seed, self._equal_lengths = integer(f"{name}: seed", seed, 0), equal_lengths
+        self._seed = integer(f"{name}: seed", seed, 0)
+        self._equal_lengths = bool(equal_lengths)
         self._membership = Membership(self._symbols, self._min_length, self._max_length, self._seed)
         self.source_vocabulary = self.target_vocabulary = Vocabulary(tuple(str(n) for n in range(symbols)))
         development, test = self._membership.sets(DEVELOPMENT_SIZE, TEST_SIZE)
