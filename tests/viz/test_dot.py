@@ -23,6 +23,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [
     'say "hello"',
     "back\\slash\\n \\l",
+    "\\N \\G \\E \\T \\H \\L \\\\N \\",
     "{braces|bars}",
     "colon:port:n",
     "<b>bold</b>",

@@ -216,5 +216,7 @@ def amount_text(g: np.ndarray) -> str:
 
 
 def escape(text: str) -> str:
-    """Text for an HTML-like label."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    """Text for an HTML-like label, where Graphviz puts names in the place of `\\N` and `\\G`."""
+    for sign, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\\", "\\\\")):
+        text = text.replace(sign, entity)
+    return text
