@@ -453,6 +453,13 @@ def test_the_graph_opens_as_a_whole(run: Path, open_page: Open, width: int) -> N
         assert page.get_by_role("button", name="Open step 1").count() == 1
 
 
+@pytest.mark.parametrize("width", [320, 420])
+def test_keys_keep_to_their_signs(run: Path, open_page: Open, width: int) -> None:
+    page = open_page(page_of(run), viewport={"width": width, "height": 900})
+    heights = page.locator(".key").evaluate_all("all => all.map(e => e.getBoundingClientRect().height)")
+    assert heights and max(heights) < 30  # one line
+
+
 def test_a_narrow_screen_shows_the_whole_menu(run: Path, open_page: Open) -> None:
     page = open_page(page_of(run), viewport={"width": 420, "height": 900})
     for link in page.locator(".contents a").all():
@@ -632,6 +639,33 @@ def test_light_and_dark_have_contrast(run: Path, open_page: Open, scheme: str) -
         for under in (ground, deep) if "#graph" in selector else (ground,):
             low, high = sorted((under, ink))
             assert (high + 0.05) / (low + 0.05) >= 3, selector
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_series_can_be_told_apart_in_grey(run: Path, open_page: Open, scheme: str) -> None:
+    page = open_page(page_of(run), color_scheme=scheme)
+    for selector, part in ((".bar.first, .bar.second, .bar.third", "fill"), ("#curves .line", "stroke")):
+        colours = page.locator(selector).evaluate_all(f"all => all.map(e => getComputedStyle(e).{part})")
+        low, *rest = sorted(map(luminance, set(colours)))
+        assert rest
+        for high in rest:
+            assert (high + 0.05) / (low + 0.05) > 1.4
+            low = high
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_forced_colours_leave_the_figures_and_what_is_chosen(run: Path, open_page: Open, scheme: str) -> None:
+    page = open_page(page_of(run), color_scheme=scheme, forced_colors="active")
+    for cells in ("#flow-view table.heat tbody td", "#flow-view .numbers td"):
+        colours = page.locator(cells).evaluate_all("all => all.map(e => getComputedStyle(e).backgroundColor)")
+        assert len(set(colours)) > 5, cells
+    keys = page.locator("#flow-view .key.block").evaluate_all(
+        "all => all.map(e => getComputedStyle(e, '::before').backgroundColor)"
+    )
+    assert len(set(keys)) == 4
+    for chosen in (".examples [aria-selected=true]", ".choices [aria-checked=true]", ".heat tr.lit button"):
+        outline = page.locator(chosen).first.evaluate("e => getComputedStyle(e).outlineStyle")
+        assert outline == "solid", chosen
 
 
 def test_printing_and_reduced_motion(run: Path, open_page: Open) -> None:

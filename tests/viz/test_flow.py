@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 import tinygrad_attn as ta
 from tests.viz.support import CELLS, SCORES, batch, running_example, small_loss, small_model
@@ -200,6 +201,13 @@ def test_legends_stand_beside_the_curves_and_titles_are_free(step: int | None) -
             offset = axis.get_offset_text()
             assert not offset.get_text()  # a factor has its place beside the axis
     assert titles[2].y1 + 8 < picture.axes[0].get_window_extent().y0
+
+
+def test_the_parts_can_be_told_apart_in_grey() -> None:
+    picture = ta.viz.gradient_flow(small_loss(batch(3, 4))).figure()
+    for axes in picture.axes[2:4]:
+        greys = [np.dot(to_rgb(line.get_color()), [0.299, 0.587, 0.114]) for line in axes.lines]
+        assert len(greys) == 4 and min(np.diff(sorted(greys))) > 0.1
 
 
 def test_small_numbers_have_their_power_of_ten_beside_the_axis() -> None:

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from tinygrad_attn.viz.flow.flow import GradientFlow
     from tinygrad_attn.viz.picture import Picture
 
+# They differ in lightness too, for grey paper and for those who see few colours.
 _COLOURS = {
-    "value": "#2b6cb0",
-    "key": "#c2410c",
-    "state": "#6b8e23",
-    "scores": "#c2410c",
-    "recurrence": "#6b5ca5",
-    "output": "#2b6cb0",
+    "value": "#3b82c4",
+    "key": "#e0792a",
+    "state": "#3f5a12",
+    "scores": "#e0792a",
+    "recurrence": "#5b2a86",
+    "output": "#3b82c4",
     "whole": "#1f2933",
 }
 _OTHER = "#9aa5b1"
