@@ -613,11 +613,27 @@ def test_the_text_of_charts_can_be_read(run: Path, open_page: Open, width: int) 
     assert len(scales) == 6 and min(scales) * 11.5 >= 10
 
 
-def luminance(colour: str) -> float:
-    """Relative luminance of "rgb(r, g, b)", after WCAG."""
-    parts = [int(float(x)) / 255 for x in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+def channels(colour: str) -> list[float]:
+    """The numbers of "rgb(r, g, b)", or of "rgba(r, g, b, a)"."""
+    return [float(x) for x in colour[colour.index("(") + 1 : -1].split(",")]
+
+
+def over(colour: list[float], opacity: float, under: list[float]) -> list[float]:
+    """What is seen of a colour, which may have an opacity of its own, over another."""
+    share = opacity * (colour[3] if len(colour) > 3 else 1.0)
+    return [share * a + (1 - share) * b for a, b in zip(colour[:3], under, strict=False)]
+
+
+def relative(colour: list[float]) -> float:
+    """Relative luminance, after WCAG."""
+    parts = [x / 255 for x in colour[:3]]
     linear = [x / 12.92 if x <= 0.03928 else math.pow((x + 0.055) / 1.055, 2.4) for x in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "rgb(r, g, b)"."""
+    return relative(channels(colour))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -639,6 +655,28 @@ def test_light_and_dark_have_contrast(run: Path, open_page: Open, scheme: str) -
         for under in (ground, deep) if "#graph" in selector else (ground,):
             low, high = sorted((under, ink))
             assert (high + 0.05) / (low + 0.05) >= 3, selector
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_on_what_is_lit(run: Path, open_page: Open, scheme: str) -> None:
+    page = open_page(page_of(run), color_scheme=scheme)
+    page.locator("#flow-view table.heat tbody tr").first.hover()
+    page.wait_for_timeout(300)  # until the colours have changed
+    on_tint = page.locator(".strip span, .heat th.lit > span").evaluate_all(
+        "all => all.map(e => getComputedStyle(e)).map(style => [style.color, 1, style.backgroundColor, 1])"
+    )
+    in_box = page.locator(".box:not(.chosen):has(.shade) .below").evaluate_all(
+        """all => all.map(e => [getComputedStyle(e), e.parentElement.querySelector('.shade')])
+          .map(([style, shade]) => [style.fill, Number(style.fillOpacity), getComputedStyle(shade).fill,
+            Number(shade.getAttribute('opacity'))])"""
+    )
+    ground = channels(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(on_tint) > 2 and len(in_box) > 5
+    for ink, amount, tint, share in on_tint + in_box:
+        under = over(channels(tint), share, ground)
+        text = over(channels(ink), amount, under)
+        low, high = sorted((relative(under), relative(text)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, tint, share)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

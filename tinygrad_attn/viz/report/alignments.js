@@ -55,7 +55,7 @@ function drawAlignments(place, examples) {
     const [item, top] = [items[index], list.scrollTop];
     if (item.offsetTop < top || item.offsetTop + item.offsetHeight > top + list.clientHeight) list.scrollTop = item.offsetTop - list.clientHeight / 3;
     fill(main,
-      html("div", { class: "strip", "aria-label": "Source words, by their weight" }, strip),
+      html("div", { class: "strip", role: "group", "aria-label": "Source words, by their weight" }, strip),
       says,
       html("div", { class: "with-scale" }, matrix.element, matrix.note, greyScale()),
       html("p", { class: "quiet" },
