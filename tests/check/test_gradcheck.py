@@ -721,6 +721,25 @@ def test_a_rule_that_errs_where_not_all_gradients_are_needed() -> None:
     assert not report and "errs where not all gradients are needed" in str(report)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [lambda g: ta.clip(g, -5, 5), lambda g: ta.relu(g), lambda g: ta.abs(g), lambda g: g + 1e-6, ta.tanh],
+    ids=["clipped", "positive parts", "size alone", "something added", "squashed"],
+)
+def test_a_rule_that_is_not_linear_in_its_upstream_gradient(change: Any) -> None:
+    own = ta.Primitive("own", lambda x: np.sum(x * x), lambda g, y, x: change(g) * 2 * x)
+    for seed in range(6):
+        report = checked(lambda x: 0.01 * own(x), NORMAL(3), rng=seed)
+        assert not report and "is not linear in its upstream gradient" in str(report)
+        assert any("the rule of own for its input number 0" in problem for problem in report.problems)
+        assert "leave the graph" not in str(report)
+
+
+def test_upstream_gradients_that_overflow_in_half_precision_tell_nothing() -> None:
+    x = np.array([0.5, 1.0, 2.0])
+    assert checked(lambda x: (x.astype(np.float16) * 100).astype(np.float64), x, rtol=1e-2)
+
+
 @METHODS
 def test_a_kink_does_not_excuse_second_derivatives_of_any_size(method: Any) -> None:
     cos = ta.Primitive("cosine", np.cos, lambda g, y, x: -1000.0 * g * ta.sin(x))

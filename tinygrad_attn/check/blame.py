@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.check.numeric import STEP, Slope, slope
+from tinygrad_attn.check.objective import MULTIPLE
 from tinygrad_attn.engine import Tensor, grad
 from tinygrad_attn.engine.tensor import leaf
 
@@ -23,7 +24,7 @@ def wrong_rules(outputs: Sequence[Tensor], rng: np.random.Generator) -> list[str
     One vector-Jacobian product with a random upstream gradient is compared, along a random direction of the
     input, with the derivative of the forward function, by a complex step or central differences. At a kink
     that is done a little beside it, and at the kink itself along a direction that keeps ties: all inputs
-    moved by the same.
+    moved by the same. And a rule is to be linear in its upstream gradient.
     """
     found: dict[str, None] = {}
     for node, slot in _uses(outputs):
@@ -34,6 +35,8 @@ def wrong_rules(outputs: Sequence[Tensor], rng: np.random.Generator) -> list[str
             what = _fault_at_a_tie(node, rng)
         if verdict is False:
             what = f"for its input number {slot} is wrong"
+        elif not what and not _is_linear(node, slot, rng):
+            what = f"for its input number {slot} is not linear in its upstream gradient"
         if what:
             found[f"the rule of {_named(node)} {what}"] = None
     return list(found)
@@ -117,6 +120,22 @@ def _compared(node: Tensor, slot: int, x: np.ndarray, rng: np.random.Generator) 
     if found.contradicts(line.by_rule, 1e-6 * line.size):
         return False
     return math.isfinite(line.by_rule) if found.settled else None
+
+
+def _is_linear(node: Tensor, slot: int, rng: np.random.Generator) -> bool:
+    """Whether the rule gives `MULTIPLE` times as much for that multiple of an upstream gradient."""
+    inputs, primitive = list(node._arrays), node._primitive
+    assert primitive is not None
+    x = inputs[slot] = leaf(_array(node, slot))
+    x.requires_grad = True
+    try:
+        output = primitive(*inputs, **node._static)
+        g = _signed(output.shape, rng)
+        once, multiple = (grad(output, x, factor * g)[0].data for factor in (1, MULTIPLE))
+    except Exception:  # what it raises is told by the check itself
+        return True
+    told = np.isfinite(multiple)
+    return np.allclose(multiple[told] / MULTIPLE, once[told], rtol=_TOLERANCE, atol=0.0)
 
 
 def _fault_at_a_tie(node: Tensor, rng: np.random.Generator) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tinygrad_attn.check.blame import lower_precision, writing_rules, wrong_rules
 from tinygrad_attn.check.compare import Comparison, Found, Settings
-from tinygrad_attn.check.objective import BackwardError, FirstOrder, Objective, SecondOrder
+from tinygrad_attn.check.objective import MULTIPLE, BackwardError, FirstOrder, Objective, SecondOrder
 from tinygrad_attn.check.problem import Problem, some
 from tinygrad_attn.check.report import Entry, GradcheckError, GradcheckReport, Row
 from tinygrad_attn.engine import Tensor
@@ -105,10 +105,11 @@ def _checked(problem: Problem, order: int, settings: Settings) -> GradcheckRepor
             found.append(Found(settings.method, rows=list(rest.rows), problems=raised))
             break
     found[0].problems += problems
-    if found[0].bent or not all(row.verdict == "ok" for row in found[0].rows):  # a kink, too, hides much
+    # A kink, too, hides much.
+    if problems or found[0].bent or not all(row.verdict == "ok" for row in found[0].rows):
         at_fault = wrong_rules(outputs, settings.rng)
         found[0].problems += at_fault
-        if found[0].plain and not at_fault:
+        if found[0].plain and not (at_fault or problems):
             notes.append(
                 "no rule on the way was found to be wrong by itself: does a value leave the graph, by .data, "
                 ".detach() or numpy?"
@@ -172,7 +173,8 @@ def _faults_of_kernels(problem: Problem, values: list[np.ndarray]) -> list[str]:
 
 
 def _faults_of_repeating(problem: Problem, upstream: Sequence[np.ndarray]) -> list[str]:
-    """Where backward passes through one graph differ: a second one, one for a single variable, a late one."""
+    """Where backward passes through one graph differ: a second one, one for a single variable, one with other
+    upstream gradients, a late one."""
     try:
         first, *rest = FirstOrder(problem, upstream).gradient_again()
     except BackwardError:  # told by the check itself
@@ -181,6 +183,10 @@ def _faults_of_repeating(problem: Problem, upstream: Sequence[np.ndarray]) -> li
     told = (
         ("two backward passes through one graph", "writes to what its kernel saved, or has a state"),
         ("backward passes for all variables and for one", "errs where not all gradients are needed"),
+        (
+            f"backward passes with upstream gradients and {MULTIPLE:g} times those, divided again,",
+            "is not linear in its upstream gradient, such as one that clips it",
+        ),
         (
             "backward passes before and after another call of the function",
             "takes values from where the latest call left them, such as an attribute",

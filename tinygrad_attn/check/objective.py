@@ -19,6 +19,10 @@ from tinygrad_attn.check.problem import Problem
 from tinygrad_attn.engine import Primitive, Tensor, grad
 from tinygrad_attn.engine.tensor import leaf
 
+MULTIPLE = -(2.0**10)
+"""What upstream gradients are multiplied by, to see whether rules are linear in them: of the other sign, and
+a power of two, so that right rules round alike."""
+
 
 class Objective(ABC):
     """A scalar function of named arrays, a weighted sum, that knows its own gradient, right or wrong."""
@@ -95,8 +99,9 @@ class FirstOrder(Objective):
         return [g.data for g in _by_rules(weigh(*outputs, *self.upstream), variables, recorded)]
 
     def gradient_again(self) -> list[list[np.ndarray]]:
-        """Two backward passes through one graph, one for each array alone, and one through the same graph
-        after the problem was run at other values. Raises BackwardError."""
+        """Two backward passes through one graph, one for each array alone, one with `MULTIPLE` times the
+        upstream gradients, divided by it again, and one through the same graph after the problem was run at
+        other values. Raises BackwardError."""
         variables, outputs = self._problem.run(self.arrays)
         total = weigh(*outputs, *self.upstream)
 
@@ -105,9 +110,14 @@ class FirstOrder(Objective):
 
         first, second = gradient(), gradient()
         alone = [_by_rules(total, [variable])[0].data.copy() for variable in variables]
+        larger = weigh(*outputs, *(MULTIPLE * g for g in self.upstream))
+        multiple = [
+            np.where(np.isfinite(g.data), g.data / MULTIPLE, once)  # what overflows tells nothing
+            for g, once in zip(_by_rules(larger, variables), first, strict=True)
+        ]
         with contextlib.suppress(Exception):  # of a function that refuses to go there
             self._problem.run([array * (1 - 2.0**-10) for array in self.arrays])
-        return [first, second, alone, gradient()]
+        return [first, second, alone, multiple, gradient()]
 
     def ignores_upstream(self, which: int) -> bool:
         """As `Objective.ignores_upstream`; compares with upstream gradients of another size and ratio."""
