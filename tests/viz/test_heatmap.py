@@ -135,6 +135,22 @@ def test_no_global_state_is_left() -> None:
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
 
 
+def test_the_users_style_is_neither_changed_nor_drawn_with() -> None:
+    plain = heatmap(WEIGHTS, SOURCE, TARGET).svg(), curves([]).svg()
+    own = {
+        "image.origin": "lower",
+        "axes.facecolor": "black",
+        "axes.grid": True,
+        "font.size": 30,
+        "text.usetex": True,
+        "savefig.transparent": True,
+    }
+    with matplotlib.rc_context(own):
+        before = dict(matplotlib.rcParams)
+        assert (heatmap(WEIGHTS, SOURCE, TARGET).svg(), curves([]).svg()) == plain
+        assert dict(matplotlib.rcParams) == before
+
+
 def test_a_gradient_is_drawn_with_its_sign() -> None:
     picture = heatmap(WEIGHTS - 0.5, SOURCE, TARGET)
     assert picture.axes[0].images[0].get_clim() == (-0.5, 0.5)

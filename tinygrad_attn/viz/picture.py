@@ -74,12 +74,13 @@ def count_in_unit(axis: Any, name: str) -> None:
 def settings() -> Iterator[None]:
     """Within a `with` block, matplotlib draws as pictures are to look; everything is as before afterwards.
 
-    Its settings are those of the process, so one thread at a time has them.
+    Nothing of the user's own style is in the pictures: it may turn a matrix upside down, or ask for LaTeX.
+    The settings are those of the process, so one thread at a time has them.
     """
-    import matplotlib
+    from matplotlib import style
 
     chosen: Any = {**_SETTINGS, "font.family": _fonts()}
-    with _lock, matplotlib.rc_context(chosen):
+    with _lock, style.context(["default", chosen]):
         yield
 
 
