@@ -84,6 +84,42 @@ def test_fold_and_open() -> None:
     assert names(halfway)["h"] == 1 and names(halfway)["step 2"] == 1
 
 
+def test_layers_before_a_named_loss_are_drawn() -> None:
+    x = ta.Tensor(np.ones((2, 4), np.float32), name="x")
+    for number in range(3):
+        with ta.scope(f"layers {number}"):
+            x = ta.tanh(ta.nn.Linear(4, 4, rng=np.random.default_rng(0))(x))
+    loss = ta.cross_entropy(x, [0, 1])
+    loss.name = "loss"
+    paper, model = ta.viz.graph(loss), ta.viz.graph(loss, detail="model")
+    assert Counter(node.operation for node in paper.nodes)["linear"] == 3
+    assert names(model)["layers 0"] == names(model)["layers 1"] == names(model)["layers 2"] == 1
+    assert model["x"].scope == ()
+
+
+@pytest.mark.parametrize("detail", ["paper", "primitive"])
+def test_beside_a_folded_scope_there_is_no_frame_of_it(detail: str) -> None:
+    graph = ta.viz.graph(small_loss(), detail=detail, fold="encoder", limit=None)
+    assert graph["encoder"].kind == "module"
+    assert not any("encoder" in node.scope for node in graph.nodes)
+    weights = [m for node in graph.nodes for m in (node, *node.members) if m.name == "weight_hh"]
+    assert len(weights) == 3  # two of the encoder's, one of the decoder's
+
+
+def test_leaves_in_one_box_stand_where_all_of_them_are_used() -> None:
+    x = ta.Tensor(np.ones((2, 3, 4)), requires_grad=True, name="x")
+    y = ta.Tensor(np.ones((2, 3, 4)), requires_grad=True, name="y")
+    with ta.scope("around"):
+        with ta.scope("one"):
+            a = x * 2.0
+        with ta.scope("two"):
+            b = y * 3.0
+        c = a + b
+        c.name = "c"
+    (bundle,) = (node for node in ta.viz.graph(c).nodes if node.kind == "parameters")
+    assert bundle.scope == ("around",)
+
+
 def test_a_weight_used_at_every_step_is_drawn_once() -> None:
     graph = ta.viz.graph(small_loss(attention="general"), detail="primitive", limit=None)
     weights = [node for node in graph.nodes if node.kind == "leaf"]

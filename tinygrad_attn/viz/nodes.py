@@ -14,6 +14,14 @@ from tinygrad_attn.viz.text import settings_text
 Path = tuple[str, ...]
 
 
+def shared_scope(a: Path, b: Path) -> Path:
+    """The innermost scope that both are, or lie within."""
+    if a == b:
+        return a
+    length = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return a[:length]
+
+
 @dataclass(slots=True)
 class Node:
     """A tensor of the computation, or (in a picture) a box that stands for several.

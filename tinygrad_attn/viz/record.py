@@ -14,7 +14,7 @@ import numpy as np
 from tinygrad_attn.engine import Fused, Product, Tensor
 from tinygrad_attn.engine.backward import walk
 from tinygrad_attn.engine.modes import Scope, changed_mode
-from tinygrad_attn.viz.nodes import Edge, Node, Path
+from tinygrad_attn.viz.nodes import Edge, Node, Path, shared_scope
 from tinygrad_attn.viz.text import one_line
 
 NO_GRADIENTS = "No gradients: backward() has not been called on this tensor."
@@ -113,7 +113,7 @@ class Record:
         shared: dict[str, Path] = {}
         for edge in self.edges:
             scope = scopes[edge.target]
-            shared[edge.source] = _common(shared[edge.source], scope) if edge.source in shared else scope
+            shared[edge.source] = shared_scope(shared[edge.source], scope) if edge.source in shared else scope
         for node in self.nodes:
             if node.operation is None:
                 node.scope = shared.get(node.id, ())
@@ -205,13 +205,6 @@ def path_of(scope: Scope | None, known: dict[int, Path]) -> Path:
     if found is None:
         found = known[id(scope)] = tuple(scope.names())
     return found
-
-
-def _common(a: Path, b: Path) -> Path:
-    if a == b:
-        return a
-    length = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    return a[:length]
 
 
 def _alike(a: np.ndarray, b: np.ndarray) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 from tinygrad_attn.viz.fold import Key, Rules, matches, numbered, scopes_of
-from tinygrad_attn.viz.nodes import Edge, Node, Path
+from tinygrad_attn.viz.nodes import Edge, Node, Path, shared_scope
 from tinygrad_attn.viz.record import Record
 from tinygrad_attn.viz.text import is_small
 
@@ -140,8 +141,9 @@ def _boxes(
 
 
 def _one_in_the_other(a: Path, b: Path) -> bool:
+    """Whether one scope is, or lies within, the other; what is outside of all scopes is no scope."""
     length = min(len(a), len(b))
-    return a[:length] == b[:length]
+    return length > 0 and a[:length] == b[:length]
 
 
 def _is_a_step_on_the_way(node: Node, finer: set[Path]) -> bool:
@@ -158,20 +160,33 @@ def _drawn(record: Record, box: Boxes) -> tuple[list[Node], dict[Key, str]]:
         members.setdefault(box[node.id], []).append(node)
     nodes: list[Node] = []
     names: dict[Key, str] = {}
+    frames = _frames(record, box)
     for key, inside in members.items():
         if isinstance(key, str):
             head = next(node for node in inside if node.id == key)
-            nodes.append(
-                head if len(inside) == 1 else replace(head, members=tuple(n for n in inside if n is not head))
-            )
+            rest = tuple(node for node in inside if node is not head)
+            as_recorded = not rest and frames[key] == head.scope
+            nodes.append(head if as_recorded else replace(head, members=rest, scope=frames[key]))
             names[key] = key
         else:
             names[key] = f"g{len(names) - sum(isinstance(k, str) for k in names)}"
-            nodes.append(_several(names[key], key, inside, record.output))
+            frame = reduce(shared_scope, (frames[node.id] for node in inside))
+            nodes.append(_several(names[key], key, inside, frame))
     return nodes, names
 
 
-def _several(id: str, key: tuple[str, Path], inside: list[Node], output: str) -> Node:
+def _frames(record: Record, box: Boxes) -> dict[str, Path]:
+    """The scope in whose frame each node stands: a leaf not in that of a folded scope, which has none."""
+    frames = {node.id: node.scope for node in record.nodes}
+    leaves = {node.id for node in record.nodes if node.operation is None}
+    for edge in record.edges:
+        user = box[edge.target]
+        if edge.source in leaves and isinstance(user, tuple):
+            frames[edge.source] = frames[edge.source][: max(len(user[1]) - 1, 0)]
+    return frames
+
+
+def _several(id: str, key: tuple[str, Path], inside: list[Node], frame: Path) -> Node:
     what, path = key
     kind, title, count, scope = what, "/".join(path[-1:]), 1, path[:-1]
     if what == "steps":
@@ -183,7 +198,7 @@ def _several(id: str, key: tuple[str, Path], inside: list[Node], output: str) ->
     elif what == "scope":
         kind = "module"
     elif what == "parameters":
-        title, scope = ", ".join(node.name or "?" for node in inside), inside[0].scope
+        title, scope = ", ".join(node.name or "?" for node in inside), frame
     else:
         title, scope = f"{len(inside):,} tensors computed earlier", ()
     return Node(id, kind, title, None, None, None, scope, members=tuple(inside), count=count)
