@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -160,6 +161,7 @@ def _drawn(record: Record, box: Boxes) -> tuple[list[Node], dict[Key, str]]:
         members.setdefault(box[node.id], []).append(node)
     nodes: list[Node] = []
     names: dict[Key, str] = {}
+    numbers = itertools.count()
     frames = _frames(record, box)
     for key, inside in members.items():
         if isinstance(key, str):
@@ -169,7 +171,7 @@ def _drawn(record: Record, box: Boxes) -> tuple[list[Node], dict[Key, str]]:
             nodes.append(head if as_recorded else replace(head, members=rest, scope=frames[key]))
             names[key] = key
         else:
-            names[key] = f"g{len(names) - sum(isinstance(k, str) for k in names)}"
+            names[key] = f"g{next(numbers)}"
             frame = reduce(shared_scope, (frames[node.id] for node in inside))
             nodes.append(_several(names[key], key, inside, frame))
     return nodes, names
