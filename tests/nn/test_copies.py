@@ -76,6 +76,14 @@ def test_the_tensors_given_are_the_parameters() -> None:
     assert copy.loss(BATCH).requires_grad is False
 
 
+def test_frozen_parameters_are_parameters_of_the_copy() -> None:
+    """By which searches know a decoder that they can take quick steps with."""
+    model = make()
+    tensors = [leaf(parameter.data) for parameter in model.parameters()]
+    copy = build(described(model) or {}, tensors)
+    assert [name for name, _ in copy.named_parameters()] == [name for name, _ in model.named_parameters()]
+
+
 def test_a_weight_in_two_places_is_one_in_the_copy() -> None:
     model = Seq2Seq(9, 9, 3, 4)
     model.target_embedding.weight = model.source_embedding.weight

@@ -67,9 +67,11 @@ def build(description: dict[str, Any], parameters: Sequence[Tensor], seed: int |
     def built(description: dict[str, Any]) -> Any:
         kind = _kind(description["class"])
         module = kind.__new__(kind)
+        module._known = known = set()  # frozen ones are parameters, too
         for name, (what, value) in description["attributes"].items():
             if what == "parameter":
                 value = parameters[value]
+                known.add(name)
             elif what == "part":
                 value = built(value)
             elif what == "generator":
