@@ -11,6 +11,7 @@ import pytest
 
 import tinygrad_attn as ta
 from tests.viz.support import batch, running_example, small_loss
+from tinygrad_attn.viz.dot_label import SHADES
 
 
 def names(graph: ta.viz.Graph) -> Counter[str | None]:
@@ -104,6 +105,20 @@ def test_beside_a_folded_scope_there_is_no_frame_of_it(detail: str) -> None:
     assert not any("encoder" in node.scope for node in graph.nodes)
     weights = [m for node in graph.nodes for m in (node, *node.members) if m.name == "weight_hh"]
     assert len(weights) == 3  # two of the encoder's, one of the decoder's
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+def test_gradients_within_a_folded_box_may_be_the_largest(size: float) -> None:
+    x = ta.Tensor([1.0], requires_grad=True, name="x")
+    with ta.scope("inside"):
+        u = x * (1 / size)
+        u.name = "u"
+        y = u * size
+    y.backward()
+    source = ta.viz.graph(y, fold="inside").dot.source
+    row = next(part for part in source.split("<tr>") if ">u<" in part)
+    own = next(part for part in source.split("<tr>") if ">∂<" in part)
+    assert (SHADES[-1] in row) == (size >= 1) and (SHADES[-1] in own) == (size <= 1)
 
 
 def test_leaves_in_one_box_stand_where_all_of_them_are_used() -> None:

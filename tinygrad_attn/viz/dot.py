@@ -26,6 +26,7 @@ from tinygrad_attn.viz.dot_label import (
     node_label,
     norms_text,
     rms,
+    shown_gradients,
 )
 from tinygrad_attn.viz.fold import numbered
 from tinygrad_attn.viz.nodes import Edge, Node, Path
@@ -37,9 +38,8 @@ _FEW = 24  # boxes up to which lines carry amounts; beyond, pointing at a line s
 def body(nodes: Sequence[Node], edges: Sequence[Edge], opened: set[Path], output: str) -> list[str]:
     """The lines of the DOT text between the braces, without the legend."""
     flows = [edge.gradients() for edge in edges]
-    sizes = [rms(g) for gradients in flows for g in gradients] + [
-        rms(n.gradient) for n in nodes if n.gradient is not None
-    ]
+    shown = [*flows, *map(shown_gradients, nodes)]
+    sizes = [rms(g) for gradients in shown for g in gradients]
     scale = Scale(max((size for size in sizes if math.isfinite(size)), default=0.0))
     uses: dict[str, int] = {}
     for edge in edges:

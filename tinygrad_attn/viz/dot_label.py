@@ -140,20 +140,10 @@ def _contents(node: Node) -> str:
 
 
 def _inner_rows(node: Node, scale: Scale, mark: str) -> list[str]:
-    """For the first few named results within a box: how many, their shape, and their gradients' norms.
-
-    In steps where nothing has a name, the operations stand for it.
-    """
-    named: dict[str, list[Node]] = {}
-    for inner in node.members:
-        if inner.name is not None and (inner.operation is not None or node.kind == "parameters"):
-            named.setdefault(inner.name, []).append(inner)
-    if not named and node.kind == "steps":
-        for inner in node.members:
-            if inner.operation is not None:
-                named.setdefault(inner.operation, []).append(inner)
+    """For the first few named results within a box: how many, their shape, and their gradients' norms."""
+    named = _named(node)
     rows = []
-    for name, found in [*named.items()][:_ROWS]:
+    for name, found in named[:_ROWS]:
         gradients = [inner.gradient for inner in found if inner.gradient is not None]
         times = f" × {len(found):,}" if len(found) > 1 else ""
         shape = shape_text(found[-1].shape or ())
@@ -172,6 +162,27 @@ def _inner_rows(node: Node, scale: Scale, mark: str) -> list[str]:
     if len(named) > _ROWS:
         rows.append(_row("…", [f"{len(named) - _ROWS} more names"], "#ffffff", False))
     return rows
+
+
+def _named(node: Node) -> list[tuple[str, list[Node]]]:
+    """The results within a box by name. In steps where nothing has one, the operations stand for it."""
+    named: dict[str, list[Node]] = {}
+    for inner in node.members:
+        if inner.name is not None and (inner.operation is not None or node.kind == "parameters"):
+            named.setdefault(inner.name, []).append(inner)
+    if not named and node.kind == "steps":
+        for inner in node.members:
+            if inner.operation is not None:
+                named.setdefault(inner.operation, []).append(inner)
+    return [*named.items()]
+
+
+def shown_gradients(node: Node) -> list[np.ndarray]:
+    """The gradients that a node's box tells of: its own, or those of the results that it lists."""
+    shown = (
+        [node] if node.value is not None else [inner for _, found in _named(node)[:_ROWS] for inner in found]
+    )
+    return [one.gradient for one in shown if one.gradient is not None]
 
 
 def norms_text(gradients: Sequence[np.ndarray]) -> str:
