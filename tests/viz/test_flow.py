@@ -385,6 +385,18 @@ def test_steps_that_one_tensor_holds_are_shown_together_and_not_one_by_one() -> 
     assert data["h"] == {} and np.shape(data["∂α"]) == (5, 4)
 
 
+@pytest.mark.parametrize("batch_axes", [(), (2,)])
+def test_one_annotation_alone_is_one_position(batch_axes: tuple[int, ...]) -> None:
+    h = ta.Tensor(np.arange(1.0, 4.0) * np.ones((*batch_axes, 3)), requires_grad=True, name="h1")
+    together = ta.stack([h], axis=-2)
+    alpha = ta.softmax(together.sum(axis=-1), axis=-1)
+    loss = (ta.expand_dims(alpha, -1) * together).sum()
+    loss.backward()
+    flow = ta.viz.gradient_flow(loss, h=[h], alpha=[alpha])
+    assert flow.norms("h") == [pytest.approx(np.sqrt(3))]
+    flow.figure(source=["word"])
+
+
 def test_one_sequence_without_a_batch() -> None:
     rng = np.random.default_rng(0)
     h = ta.Tensor(rng.standard_normal((4, 3)), requires_grad=True, name="h")

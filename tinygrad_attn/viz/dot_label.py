@@ -179,9 +179,8 @@ def _named(node: Node) -> list[tuple[str, list[Node]]]:
 
 def shown_gradients(node: Node) -> list[np.ndarray]:
     """The gradients that a node's box tells of: its own, or those of the results that it lists."""
-    shown = (
-        [node] if node.value is not None else [inner for _, found in _named(node)[:_ROWS] for inner in found]
-    )
+    listed = [inner for _, found in _named(node)[:_ROWS] for inner in found]
+    shown = listed if node.value is None else [node]
     return [one.gradient for one in shown if one.gradient is not None]
 
 

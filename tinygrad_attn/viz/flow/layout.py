@@ -33,6 +33,7 @@ class Layout:
         self._batched = _has_batch(first, annotations)
         self.together = len(weights) == 1 and first.ndim == 2 + self._batched
         self.count = first.shape[-2] if self.together else len(weights)
+        self._positions = first.shape[-1:]
         if self._batched and not 0 <= example < len(first):
             raise ValueError(f"gradient_flow: example {example} is not one of the {len(first)} in the batch")
         if not self._batched and example != 0:
@@ -47,10 +48,15 @@ class Layout:
     def split(self, role: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The example's part of each array, and of a single one its rows: the positions, or the steps."""
         found = [self.of_example(array) for array in arrays]
-        steps = (self.count,) if self.count > 1 else ()
-        if len(found) == 1 and found[0].ndim and (role == "h" or found[0].shape[:1] == steps):
+        if len(found) == 1 and self._holds_all(role, found[0].shape[:1]):
             return [np.asarray(row) for row in found[0]]
         return found
+
+    def _holds_all(self, role: str, first_axis: tuple[int, ...]) -> bool:
+        """Whether the array of this first axis holds all positions, or all steps, and not just one."""
+        if role == "h":
+            return first_axis != () and first_axis == (self._positions or first_axis)
+        return self.count > 1 and first_axis == (self.count,)
 
     def checked(self, step: int) -> int:
         """`step`, if something can be said of it alone; ValueError otherwise, TypeError for no integer."""
