@@ -132,6 +132,17 @@ def test_a_negative_number_is_in_brackets_after_a_sign_and_nowhere_else(name: st
     assert not re.search(r"[-+·/] ?-[\d.].*", shown) and not re.search(r"= \(-[\d.e-]+\).*", shown)
 
 
+@pytest.mark.parametrize("score", SCORES)
+def test_a_state_among_several_is_named_everywhere(score: str) -> None:
+    """ "s" is none of s₀ and s₁."""
+    shown = text(walk(replace(VECTOR, score=score)), "", width=200)
+    assert not re.search(r"\bs\b", shown)
+
+
+def test_the_slopes_of_a_vector_have_their_numbers_put_in() -> None:
+    assert "∂e₁/∂s₀ = 1 - (0.9640, 0)² = (0.0707, 1.0000)" in text(walk(VECTOR), "", width=200)
+
+
 def test_the_slope_of_a_negative_score() -> None:
     shown = text(walk(replace(RUNNING, s=((0.5,), (-1.5,)), targets=(1, 1))), "", width=200)
     assert "∂e₂/∂s₁ = 1 - (-0.5370)² = 0.7116" in shown

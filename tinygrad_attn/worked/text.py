@@ -85,11 +85,12 @@ def _put_in(page: Page, example: Example) -> None:
         )
     elif example.score == "general":
         page.say("W_a = I" if len(example.s[0]) > 1 else "W_a = 1", "    ")
+    page.say("Numbers are rounded only where they are shown.")
 
 
 def _forward(page: Page, example: Example, step: Step, s: str) -> None:
     page.heading("Scores: how well each source word fits the state")
-    page.say(f"{_SCORES[example.score]}".replace("s", s, 1) if s != "s" else _SCORES[example.score])
+    page.say(_SCORES[example.score].format(s=s))
     for j in range(len(step.e)):
         page.result(f"e{_index(j + 1)}", *_score(example, step, j), _number(step.e[j]))
     page.heading("Weights: the scores as shares of one")
@@ -138,7 +139,7 @@ def _backward(page: Page, example: Example, step: Step, s: str) -> None:
         inner = f"{_number(step.d_alpha[j])} - {_signed(mean)}"
         page.result(f"∂loss/∂e{_index(j + 1)}", f"{_number(a)}·({inner})", _number(step.d_e[j]))
     _to_state(page, example, step, s)
-    _to_annotations(page, example, step)
+    _to_annotations(page, example, step, s)
 
 
 def _to_state(page: Page, example: Example, step: Step, s: str) -> None:
@@ -156,7 +157,7 @@ def _to_state(page: Page, example: Example, step: Step, s: str) -> None:
     )
 
 
-def _to_annotations(page: Page, example: Example, step: Step) -> None:
+def _to_annotations(page: Page, example: Example, step: Step, s: str) -> None:
     page.heading("To the annotations: as a value, through c")
     page.say("∂loss/∂h_j (value) = α_j ∂loss/∂c")
     for j, a in enumerate(step.alpha):
@@ -164,9 +165,8 @@ def _to_annotations(page: Page, example: Example, step: Step) -> None:
             f"h{_index(j + 1)} value", f"{_number(a)}·{_array(step.d_c, True)}", _array(step.d_h_value[j])
         )
     page.heading("To the annotations: as a key, through the scores")
-    page.say(
-        f"∂loss/∂h_j (key) = ∂loss/∂e_j · ∂e_j/∂h_j,  ∂e_j/∂h_j = {_together(_SLOPES[example.score][1])}"
-    )
+    slope = _together(_SLOPES[example.score][1].format(s=s))
+    page.say(f"∂loss/∂h_j (key) = ∂loss/∂e_j · ∂e_j/∂h_j,  ∂e_j/∂h_j = {slope}")
     for j, d in enumerate(step.d_e):
         page.result(
             f"h{_index(j + 1)} key",
@@ -201,16 +201,16 @@ def _all_steps(page: Page, walk: Walk) -> None:
 
 
 _SCORES = {
-    "additive": "e_j = v_a · tanh(W_a s + U_a h_j)",
-    "dot": "e_j = s · h_j",
-    "scaled": "e_j = s · h_j / √d",
-    "general": "e_j = s · W_a h_j",
+    "additive": "e_j = v_a · tanh(W_a {s} + U_a h_j)",
+    "dot": "e_j = {s} · h_j",
+    "scaled": "e_j = {s} · h_j / √d",
+    "general": "e_j = {s} · W_a h_j",
 }
 _SLOPES = {
     "additive": ("W_aᵀ (v_a ∘ (1 - tanh²))", "U_aᵀ (v_a ∘ (1 - tanh²))"),
-    "dot": ("h_j", "s"),
-    "scaled": ("h_j / √d", "s / √d"),
-    "general": ("W_a h_j", "W_aᵀ s"),
+    "dot": ("h_j", "{s}"),
+    "scaled": ("h_j / √d", "{s} / √d"),
+    "general": ("W_a h_j", "W_aᵀ {s}"),
 }
 
 
@@ -235,8 +235,8 @@ def _score(example: Example, step: Step, j: int) -> list[str]:
 
 def _slope(example: Example, step: Step, j: int) -> list[str]:
     """The sides between ∂e_j/∂s and its value; none where there is nothing to be put in."""
-    if example.score == "additive" and example.plain and len(step.s) == 1:
-        return [f"1 - {_signed(step.e[j])}²"]
+    if example.score == "additive" and example.plain:
+        return [f"1 - {_array(np.tanh(step.s + example.h[j]), True)}²"]
     return [f"{_given(example.h[j])} / √{len(step.s)}"] if example.score == "scaled" else []
 
 
