@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -10,6 +12,10 @@ settings.register_profile("quick", derandomize=True, deadline=None, max_examples
 # For a hunt: `make test ARGS=--hypothesis-profile=hunt` tries new examples every time.
 settings.register_profile("hunt", deadline=None, max_examples=2000)
 settings.load_profile("quick")
+
+# A shell starts what runs in the background with Ctrl-C ignored, and whatever that starts inherits it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
