@@ -85,25 +85,14 @@ def _checked(problem: Problem, order: int, settings: Settings) -> GradcheckRepor
     notes = list(problem.notes)
     problems = _faults_of(problem, variables, outputs)
     if problems:
-        return _unchecked(problem, range(1, order + 1), settings, problems, notes)
+        rows = _unchecked_rows(problem, range(1, order + 1), settings)
+        return GradcheckReport(problem.name, settings.method, tuple(rows), (), tuple(problems), tuple(notes))
     if not any(output.requires_grad for output in outputs):
         notes.append("no output depends on any input, as far as the rules see")
     notes += lower_precision(outputs)
     upstream = [_random(output.shape, settings.rng) for output in outputs]
     problems = _faults_of_repeating(problem, upstream)
-    objectives: list[Callable[[], Objective]] = [lambda: FirstOrder(problem, upstream)]
-    if order == 2:
-        direction = [_random(array.shape, settings.rng) for array in problem.arrays]
-        objectives.append(lambda: SecondOrder(problem, upstream, direction))
-    found: list[Found] = []
-    for which, objective in enumerate(objectives, 1):
-        try:
-            found.append(Comparison(objective(), which, settings).run())
-        except BackwardError as error:
-            raised = [f"order {which}: the backward pass raises {error}"]
-            rest = _unchecked(problem, range(which, order + 1), settings, raised, notes)
-            found.append(Found(settings.method, rows=list(rest.rows), problems=raised))
-            break
+    found = _by_order(problem, order, upstream, settings)
     found[0].problems += problems
     # A kink, too, hides much.
     if problems or found[0].bent or not all(row.verdict == "ok" for row in found[0].rows):
@@ -116,6 +105,26 @@ def _checked(problem: Problem, order: int, settings: Settings) -> GradcheckRepor
             )
     found[0].problems += writing_rules(outputs, settings.rng)
     return _together(problem, found, notes)
+
+
+def _by_order(
+    problem: Problem, order: int, upstream: Sequence[np.ndarray], settings: Settings
+) -> list[Found]:
+    """What the comparison of each order finds, up to one whose backward pass raises."""
+    objectives: list[Callable[[], Objective]] = [lambda: FirstOrder(problem, upstream)]
+    if order == 2:
+        direction = [_random(array.shape, settings.rng) for array in problem.arrays]
+        objectives.append(lambda: SecondOrder(problem, upstream, direction))
+    found: list[Found] = []
+    for which, objective in enumerate(objectives, 1):
+        try:
+            found.append(Comparison(objective(), which, settings).run())
+        except BackwardError as error:
+            rows = _unchecked_rows(problem, range(which, order + 1), settings)
+            raised = [f"order {which}: the backward pass raises {error}"]
+            found.append(Found(settings.method, rows=rows, problems=raised))
+            break
+    return found
 
 
 def _faults_of(problem: Problem, variables: list[Tensor], outputs: list[Tensor]) -> list[str]:
@@ -212,26 +221,23 @@ def _random(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     return np.asarray(rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape))
 
 
-def _unchecked(
-    problem: Problem, orders: Iterable[int], settings: Settings, problems: list[str], notes: list[str]
-) -> GradcheckReport:
+def _unchecked_rows(problem: Problem, orders: Iterable[int], settings: Settings) -> list[Row]:
     tolerance = settings.tolerance(settings.method)
-    rows = tuple(
+    return [
         Row(
             variable.name,
             variable.array.shape,
             order,
-            0,
-            variable.array.size,
-            0.0,
-            0.0,
-            tolerance,
-            "not checked",
+            checked=0,
+            size=variable.array.size,
+            error=0.0,
+            relative_error=0.0,
+            tolerance=tolerance,
+            verdict="not checked",
         )
         for order in orders
         for variable in problem.variables
-    )
-    return GradcheckReport(problem.name, settings.method, rows, (), tuple(problems), tuple(notes))
+    ]
 
 
 def _together(problem: Problem, found: list[Found], notes: list[str]) -> GradcheckReport:
