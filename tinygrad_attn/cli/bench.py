@@ -29,9 +29,13 @@ def add_parser(commands: Any) -> None:
         "bench", help="time steps, operations, decoding; memory", description=_DESCRIPTION
     )
     parser.add_argument("what", choices=("step", "ops", "decode", "memory"), help="what to measure")
-    parser.add_argument("--size", choices=("S", "M", "L"), help="of the workload (all of them if not given)")
-    parser.add_argument("--seconds", type=_seconds, default=3.0, help="how long to measure each (3)")
-    parser.add_argument("--workers", type=_workers, help="processes that share a batch (as in training)")
+    parser.add_argument("--size", choices=("S", "M", "L"), help="of the workload (default: each of them)")
+    parser.add_argument(
+        "--seconds", type=_seconds, default=3.0, metavar="X", help="how long to measure each (default: 3)"
+    )
+    parser.add_argument(
+        "--workers", type=_workers, metavar="N", help="processes that share a batch (default: as in training)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.set_defaults(run=_run)
 
