@@ -14,6 +14,8 @@ from tinygrad_attn.train import workers
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--steps", type=int, default=1200)
 steps = parser.parse_args().steps
+if steps < 0:
+    parser.error("--steps is negative")
 rng = np.random.default_rng(0)
 FIRST = ta.UNK + 1  # the ids of content follow those of PAD, BOS, EOS and UNK
 

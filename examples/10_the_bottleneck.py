@@ -116,6 +116,8 @@ if __name__ == "__main__":
     parser.add_argument("--figure", metavar="FILE", help="draw into this SVG, PNG or PDF")
     parser.add_argument("--json", metavar="FILE", help="write the measurements")
     options = parser.parse_args()
+    if options.steps < 0:
+        parser.error("--steps is negative")
     if min(options.seeds, options.sequences) < 1:
         parser.error("--seeds and --sequences are at least 1")
     found = measure(options.steps, options.seeds, options.sequences)

@@ -139,6 +139,8 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=STEPS, help="of training")
     parser.add_argument("--figure", metavar="FILE", help="draw into this SVG, PNG or PDF")
     options = parser.parse_args()
+    if options.steps < 0:
+        parser.error("--steps is negative")
     found = measure(options.steps)
     print(summary(found))
     if options.figure:

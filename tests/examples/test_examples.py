@@ -27,17 +27,20 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "option"),
+    ("name", "option", "value"),
     [
-        ("10_the_bottleneck", "--seeds"),
-        ("10_the_bottleneck", "--sequences"),
-        ("12_what_a_score_costs", "--repeats"),
+        ("04_train_from_scratch", "--steps", "-1"),
+        ("10_the_bottleneck", "--steps", "-1"),
+        ("10_the_bottleneck", "--seeds", "0"),
+        ("10_the_bottleneck", "--sequences", "0"),
+        ("12_what_a_score_costs", "--repeats", "0"),
+        ("14_attention_is_not_explanation", "--steps", "-1"),
     ],
 )
-def test_measuring_nothing_is_refused(name: str, option: str) -> None:
+def test_measuring_nothing_is_refused(name: str, option: str, value: str) -> None:
     path = EXAMPLES[0].with_name(f"{name}.py")
     run = subprocess.run(
-        [sys.executable, str(path), option, "0"], capture_output=True, text=True, timeout=120
+        [sys.executable, str(path), option, value], capture_output=True, text=True, timeout=120
     )
     assert run.returncode == 2 and option in run.stderr.splitlines()[-1], run.stderr
 
