@@ -101,6 +101,13 @@ def test_every_token_is_shown_literally_and_none_warns(tmp_path: Path) -> None:
         picture.save(tmp_path / f"a.{kind}")
 
 
+def test_a_title_is_shown_literally_in_its_lines(tmp_path: Path) -> None:
+    picture = heatmap(WEIGHTS, SOURCE, TARGET, title="$α$ <b>\n\nof\x00\ud800\x1b")
+    assert {"$α$ <b>", "of␀\ufffd␛"} <= set(texts(picture.svg()))
+    for kind in ("png", "pdf"):
+        picture.save(tmp_path / f"alignment.{kind}")
+
+
 def test_saved_files(tmp_path: Path) -> None:
     picture = heatmap(WEIGHTS, SOURCE, TARGET)
     starts = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}

@@ -10,6 +10,7 @@ import numpy as np
 
 from tinygrad_attn.viz.checks import checked_weights
 from tinygrad_attn.viz.picture import count_in_unit, new_picture, settings, unit_of
+from tinygrad_attn.viz.text import visible
 from tinygrad_attn.viz.token_names import labels_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def heatmap(
         if signed:
             count_in_unit(picture.colorbar(image, ax=axes, shrink=0.8).ax.yaxis, unit_name)
         if title:
-            axes.set_title(title, fontsize=10, parse_math=False)
+            lines = "\n".join(line and visible(line) for line in title.split("\n"))
+            axes.set_title(lines, fontsize=10, parse_math=False)
     return picture
 
 
