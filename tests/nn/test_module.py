@@ -329,3 +329,16 @@ def test_frozen_parameters_that_were_moved_or_tied_stay_in_the_state() -> None:
     layer.weight = ta.Tensor(np.zeros((2, 2)))
     layer.weight = other.weight = weight
     assert set(layer.state_dict()) == set(other.state_dict()) == {"weight", "bias"}
+
+
+def test_blocks_of_evaluation_may_overlap() -> None:
+    """As when threads search with one model: whichever ends first, the others go on without dropout."""
+    pair = Pair()
+    pair.second.eval()
+    first, second = module.evaluating(pair), module.evaluating(pair)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not any(part.training for part in pair.modules())
+    second.__exit__(None, None, None)
+    assert [part.training for part in pair.modules()] == [True, True, False]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -300,6 +302,24 @@ def test_a_search_leaves_the_model_as_it_was_and_records_nothing() -> None:
         model.greedy([[99]], None, 5)
     assert [module.training for module in model.modules()] == modes
     assert model(sentences(), LENGTHS, np.ones((6, 1), int)).logits.requires_grad
+
+
+def test_searches_of_several_threads_leave_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(dropout=0.5)
+    expected = model.greedy(sentences(), LENGTHS, 5)
+    both = threading.Barrier(2, timeout=60)
+    encode = model.encode
+
+    def together(source: Any, lengths: Any) -> Any:
+        both.wait()
+        return encode(source, lengths)
+
+    monkeypatch.setattr(model, "encode", together)
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(model.greedy, sentences(), LENGTHS, 5) for _ in range(2)]
+        for each in found:
+            np.testing.assert_array_equal(each.result().tokens, expected.tokens)
+    assert all(module.training for module in model.modules())
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

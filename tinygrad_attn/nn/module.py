@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -225,6 +227,34 @@ class Module:
             yield prefix + name, parameter
         for name, part in self._parts(around):
             yield from part._all_parameters(f"{prefix}{name}.", (*around, self))
+
+
+_lock = threading.Lock()
+_evaluated: dict[int, tuple[int, list[tuple[Module, bool]]]] = {}
+"""By the model's id: how many blocks it is evaluated in, and the modes that the first found."""
+
+
+@contextmanager
+def evaluating(model: Module) -> Iterator[None]:
+    """A model in evaluation mode within a `with` block, then as it was.
+
+    Blocks may overlap, in one thread or several: the last to end restores what the first found.
+    """
+    with _lock:
+        blocks, found = _evaluated.get(id(model)) or (0, [(part, part.training) for part in model.modules()])
+        _evaluated[id(model)] = blocks + 1, found
+        for part, _ in found:
+            part.training = False
+    try:
+        yield
+    finally:
+        with _lock:
+            blocks, found = _evaluated.pop(id(model))
+            if blocks > 1:
+                _evaluated[id(model)] = blocks - 1, found
+            else:
+                for part, training in found:
+                    part.training = training
 
 
 def _held(name: str, value: Any) -> Iterator[tuple[str, Module | Tensor]]:

@@ -13,6 +13,7 @@ from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.errors import check_number
 from tinygrad_attn.nn.beam import Beams
 from tinygrad_attn.nn.checks import check_ids, check_sizes
+from tinygrad_attn.nn.module import evaluating
 from tinygrad_attn.nn.sharing import shared_search
 from tinygrad_attn.nn.stepping import Steps, rows_of_memory, rows_of_state, stepping
 from tinygrad_attn.tokens import BOS, EOS, PAD
@@ -124,7 +125,7 @@ def _shared(
     """`decode` in evaluation mode; where there are workers, each takes a part of the sentences."""
     source = check_ids(model._title(), "source", source)
     lengths = None if lengths is None else np.asarray(value_of(lengths))
-    with _evaluating(model):
+    with evaluating(model):
         found = shared_search(model, search, source, lengths, settings, LEAST_SENTENCES)
         if found is None:
             return decode(model, source, lengths, *settings)
@@ -145,18 +146,3 @@ def _joined(parts: Sequence[Decoded]) -> Decoded:
         np.concatenate([part.log_probabilities for part in parts]),
         np.concatenate(weights),
     )
-
-
-class _evaluating:  # noqa: N801 - a context manager, named as its use reads
-    """The model in evaluation mode within, as it was afterwards."""
-
-    def __init__(self, model: Seq2Seq) -> None:
-        self._found = [(module, module.training) for module in model.modules()]
-
-    def __enter__(self) -> None:
-        for module, _ in self._found:
-            module.training = False
-
-    def __exit__(self, *exception: object) -> None:
-        for module, training in self._found:
-            module.training = training
