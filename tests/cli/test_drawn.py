@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import SMALL
 from tinygrad_attn.cli import main
 
 
@@ -96,6 +97,18 @@ def test_heatmap(copy_run: Path, tmp_path: Path, more: list[str]) -> None:
     assert "7" in text and "&lt;eos&gt;" in text and ("∂loss" in text) == bool(more)
     assert main(["heatmap", "--out", str(path), *more]) == 0
     assert "h₂" in path.read_text("utf-8")
+
+
+def test_weights_that_no_score_made_have_no_gradient_to_draw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, path = tmp_path / "none", tmp_path / "heatmap.svg"
+    assert main(["train", "copy", "--attention", "none", "--out", str(run), "--quiet", *SMALL]) == 0
+    capsys.readouterr()
+    assert main(["heatmap", str(run), "7 8", "--out", str(path)]) == 0
+    path.unlink()
+    assert main(["heatmap", str(run), "7 8", "--gradient", "--out", str(path)]) == 2
+    assert "leave out --gradient" in capsys.readouterr().err and not path.exists()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 from tinygrad_attn.cli.computation import ABOUT_INPUT, add_arguments, computed, or_user_error
 from tinygrad_attn.cli.out import PICTURE, check_out
 from tinygrad_attn.cli.parser import OK
+from tinygrad_attn.errors import UserError
 from tinygrad_attn.viz import gradient_flow, heatmap
 
 _DESCRIPTION = f"""\
@@ -38,6 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     flow = gradient_flow(computation.loss)
     if arguments.gradient:
         rows, title = flow.rows("α"), "∂loss/∂α"
+        if not rows:
+            raise UserError(
+                "without attention the weights are constants, with no gradient: leave out --gradient"
+            )
     else:
         rows, title = flow.values("α"), "α"
     picture = heatmap(
