@@ -10,6 +10,7 @@ import pytest
 
 import tinygrad_attn as ta
 from tests.nn.support import largest_error
+from tinygrad_attn.engine import Tensor
 from tinygrad_attn.nn import (
     AdditiveAttention,
     Attention,
@@ -462,6 +463,17 @@ def test_a_score_of_ones_own_of_a_wrong_shape_is_an_error(wrong: Any, shape: str
     assert np.array_equal(same.weights.data, DotAttention()(query, keys, mask=mask).weights.data)
     with pytest.raises(ValueError, match=rf"Scored: the score returned shape {shape}, expected \(2, 5\)"):
         Scored(lambda q, p: wrong(dot(q, p)))(query, keys, mask=mask)
+
+
+def test_a_score_of_ones_own_may_be_an_array() -> None:
+    """As one that does not train; searches need its weights as they need others'."""
+    arrays = Scored(lambda query, projected: DotAttention().score(query, projected).data)
+    model = ta.nn.Seq2Seq(7, 7, 3, 4, encoder_hidden_size=2, rng=np.random.default_rng(0))
+    model.decoder.attention = arrays
+    found = model.greedy([[4, 5]], max_length=3)
+    model.decoder.attention = DotAttention()
+    assert np.array_equal(found.tokens, model.greedy([[4, 5]], max_length=3).tokens)
+    assert isinstance(arrays(np.ones((1, 2)), np.ones((1, 3, 2))).scores, Tensor)
 
 
 def test_dot_products_of_unequal_widths_say_what_to_do() -> None:

@@ -24,11 +24,8 @@ class Scripted:
         self.loss_by_length, self.outputs = loss_by_length, outputs
         self.training = True
 
-    def eval(self) -> None:
-        self.training = False
-
-    def train(self, mode: bool) -> None:
-        self.training = mode
+    def modules(self) -> list[Scripted]:
+        return [self]
 
     def __call__(self, source: np.ndarray, lengths: np.ndarray, target_in: np.ndarray) -> Any:
         size = len(LETTERS)
@@ -84,10 +81,11 @@ def test_the_model_is_left_in_its_mode(training: bool) -> None:
     task = small_task()
     model = small_model(dropout=0.5).build(8, 8, np.random.default_rng(0))
     model.train(training)
+    model.encoder.training = not training  # a part of its own mind
     state = model.dropout.rng.bit_generator.state
     first, second = (evaluate(model, task.test, task=task.name) for _ in range(2))
     assert first == second
-    assert all(module.training is training for module in model.modules())
+    assert all(module.training is (training is not (module is model.encoder)) for module in model.modules())
     assert model.dropout.rng.bit_generator.state == state
 
     def stop() -> None:

@@ -64,10 +64,11 @@ class Attention(Module):
                 f"{self._title()}: projected keys have shape {projected.shape}, expected {keys.shape[:2]} "
                 "first, as the keys"
             )
-        scores = expose(self.score(query, projected), "e")
+        scores = self.score(query, projected)
         shape, expected = np.shape(value_of(scores)), (*query.shape[:-1], keys.shape[1])
         if shape != expected:  # which might broadcast, to weights that are not of this query
             raise ValueError(f"{self._title()}: the score returned shape {shape}, expected {expected}")
+        scores = expose(_tensor(scores, query), "e")
         weights = expose(softmax(scores, mask=mask), "α")
         return Attended(expose(weighted_sum(weights, values), "c"), weights, scores)
 

@@ -10,6 +10,7 @@ import numpy as np
 from tinygrad_attn.data import TASKS, Batch, Split
 from tinygrad_attn.engine import no_grad
 from tinygrad_attn.nn import Seq2Seq
+from tinygrad_attn.nn.module import evaluating
 from tinygrad_attn.ops import cross_entropy
 from tinygrad_attn.tokens import PAD
 from tinygrad_attn.train.scores import nearest_reference, right_tokens, spelled
@@ -71,7 +72,7 @@ def evaluate(
     """Evaluate `model` on all of `split`.
 
     Args:
-        model: left in the mode, training or evaluation, that it is found in.
+        model: left, with its parts, in the mode, training or evaluation, that it is found in.
         split: what to evaluate on.
         task: the toy task that `split` belongs to, whose true alignment is known; None for any other data.
         batch_size: sequences at once.
@@ -86,9 +87,7 @@ def evaluate(
     longest = max(len(reference) for references in split.references for reference in references) + 10
     loss = weight = 0.0
     tokens = right = exact = errors = length = hits = aligned = 0
-    training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for batch in split.batches(batch_size):
             mean, likeliest, weights = _teacher_forced(model, batch)
             loss += mean * batch.tokens
@@ -109,8 +108,6 @@ def evaluate(
                 length += reference_length
             if after_batch is not None:
                 after_batch()
-    finally:
-        model.train(training)
     return Evaluation(
         sequences=len(split),
         tokens=tokens,

@@ -12,6 +12,7 @@ import tinygrad_attn
 from tinygrad_attn.data import Dataset, Split, Tokens, from_description, make_batch
 from tinygrad_attn.engine import Tensor
 from tinygrad_attn.nn import Seq2Seq
+from tinygrad_attn.nn.module import evaluating
 from tinygrad_attn.tokens import EOS, SPECIAL_TOKENS
 from tinygrad_attn.train.folder import RunFolder
 from tinygrad_attn.train.prediction import Predictor, load_run
@@ -101,15 +102,10 @@ def _observed(split: Split) -> list[tuple[Tokens, Tokens]]:
 def _passed(model: Seq2Seq, data: Dataset, source: Tokens, target: Tokens) -> Tensor:
     """The loss on one example, gone forward and back, without dropout."""
     batch = make_batch([(data.source_vocabulary.encode(source), data.target_vocabulary.encode(target))])
-    training = model.training
-    model.eval()
-    try:
-        with np.errstate(all="ignore"):
-            model.zero_grad()
-            loss = model.loss(batch)
-            loss.backward()
-    finally:
-        model.train(training)
+    with evaluating(model), np.errstate(all="ignore"):
+        model.zero_grad()
+        loss = model.loss(batch)
+        loss.backward()
     return loss
 
 
