@@ -32,7 +32,11 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["trian"], ["train", "--hiden", "3"], ["train", "--batch", "x"], ["predict"], ["--verbose"]],
+    [
+        *([], ["trian"], ["train", "--hiden", "3"], ["train", "--batch", "x"], ["predict"], ["--verbose"]),
+        *(["predict", "run", "3 1", "--beam=--"], ["train", "copy", "--out=--"]),
+        *(["flow", "--step=--"], ["walkthrough", "--v-a=--"]),
+    ],
 )
 def test_wrong_use_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2

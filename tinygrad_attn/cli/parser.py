@@ -24,10 +24,15 @@ class Parser(argparse.ArgumentParser):
         self._mixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in ArgumentParser, but options may stand anywhere among the others, in every Python; and what a
-        command does not know is its own error."""
+        """As in ArgumentParser, but options may stand anywhere among the others, in every Python; what a
+        command does not know is its own error, and so is "--" as an option's value."""
         if self._mixing or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
+        for option in args:
+            if option == "--":
+                break
+            if option.startswith("--") and option.endswith("=--"):  # a value that some Pythons lose
+                self.error(f"argument {option[:-3]}: expected one argument")
         # What is called next calls this method again. Behind "--" nothing is mixed, and some Pythons lose it.
         self._mixing = True
         parse = super().parse_known_args if args[:1] == ["--"] else self.parse_known_intermixed_args
