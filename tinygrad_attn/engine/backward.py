@@ -215,7 +215,8 @@ def _from_fused(
     node: Tensor, g: Any, on_path: set[Tensor] | None, create_graph: bool
 ) -> Mapping[int, Any] | Sequence[Any]:
     """The gradients of a fused operation, by slot: from the kernel, or, where it is due, its definition."""
-    primitive: Any = node._primitive
+    primitive = node._primitive
+    assert isinstance(primitive, Fused)
     slots = [
         slot
         for slot, x in enumerate(node._inputs)
@@ -225,7 +226,7 @@ def _from_fused(
         return ()
     if create_graph or g.dtype != node.data.dtype:
         return _through_definition(primitive, node, g, slots, create_graph)
-    return primitive.pull(node, g, slots)  # type: ignore[no-any-return] # primitive is Fused
+    return primitive.pull(node, g, slots)
 
 
 def _through_definition(
