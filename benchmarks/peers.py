@@ -397,7 +397,7 @@ def chains(contender: str) -> dict[str, Callable[[], None]]:
             autograd.grad(total)(start)
 
     elif contender == "numpy":
-        operations = dict(by_hand(weight))
+        operations = by_hand(weight)
 
         def run(operation: Any) -> None:
             forward, back = operation

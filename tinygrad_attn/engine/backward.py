@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine.broadcast import identity, reaches, sum_to
+from tinygrad_attn.engine.broadcast import identity, reaches, sum_to, to_shape
 from tinygrad_attn.engine.modes import changed_mode, thread
 from tinygrad_attn.engine.primitive import Fused
 from tinygrad_attn.engine.product import Joined, Product, Sum
@@ -283,7 +283,7 @@ def _fitted(node: Tensor, slot: int, gradient: Any, shape: tuple[int, ...]) -> A
     if type(gradient) is Product:
         gradient = gradient.value()
     if reaches(shape, gradient.shape):
-        return (sum_to if isinstance(gradient, Tensor) else sum_to.forward)(gradient, shape=shape)
+        return to_shape(sum_to, gradient, shape)
     raise ValueError(
         f"{_made_by(node)}: the rule for input number {slot} returned a gradient of shape {gradient.shape}, "
         f"expected the input's shape {shape} or one it broadcasts to"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine.primitive import Primitive
+from tinygrad_attn.engine.tensor import Tensor
 
 SMALL = 2**13
 """Entries up to which an array is written sooner than numpy makes a view that repeats another."""
@@ -48,3 +49,9 @@ broadcast_to: Primitive = Primitive(
 )
 sum_to: Primitive = Primitive("sum_to", _sum_to, lambda g, y, x, *, shape: broadcast_to(g, shape=x.shape))
 identity = Primitive("identity", np.array, lambda g, y, x: g)  # with memory of its own
+
+
+def to_shape(how: Primitive, x: Any, shape: tuple[int, ...]) -> Any:
+    """`broadcast_to` or `sum_to`, for rules: of a tensor, recorded; of an array alone, for which a call takes
+    longer than the work."""
+    return how(x, shape=shape) if isinstance(x, Tensor) else how.forward(x, shape=shape)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_attn.engine import Primitive, Tensor
-from tinygrad_attn.engine.broadcast import broadcast_to
+from tinygrad_attn.engine.broadcast import broadcast_to, to_shape
 from tinygrad_attn.engine.tensor import Axis, value_of
 from tinygrad_attn.ops.elementwise import exp, where
 
@@ -47,8 +47,7 @@ def _restored(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
 
 def _repeated(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
     """`g` over the axes that were reduced, in the shape of `x`."""
-    repeat = broadcast_to if isinstance(g, Tensor) else broadcast_to.forward
-    return repeat(_restored(g, x, axis), shape=x.shape)
+    return to_shape(broadcast_to, _restored(g, x, axis), x.shape)
 
 
 def _extreme(choose: Any) -> Any:
