@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tinygrad_attn.engine import matrix_product
 from tinygrad_attn.tokens import BOS, EOS, PAD
 
 LEFT_BEFORE_CLEARING = 0.25
@@ -176,7 +177,7 @@ def normalised(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         )
     shifted = x - most[:, None]
     np.exp(shifted, out=shifted)
-    total = np.matmul(shifted, np.ones(x.shape[1], x.dtype)).astype(np.float64)
+    total = matrix_product(shifted, np.ones(x.shape[1], x.dtype)).astype(np.float64)
     return x, np.log(total) + most
 
 

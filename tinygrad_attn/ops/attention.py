@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine import Product, fused
+from tinygrad_attn.engine import Product, fused, matrix_product
 from tinygrad_attn.ops.calls import run
 from tinygrad_attn.ops.curves import CACHED, constant, moderate, reach, tanh_of_sum
 from tinygrad_attn.ops.elementwise import tanh
@@ -52,7 +52,7 @@ def _additive_scores_kernel(
 ) -> tuple[Any, Any]:
     (batch, length, size), count = keys.shape, query.shape[1] if query.ndim == 3 else 1
     shape = (*query.shape[:-1], length)
-    a = np.matmul(rows(query), w.T).reshape(batch, count, size)
+    a = matrix_product(rows(query), w.T).reshape(batch, count, size)
     if exponentials is not None:
         return _scores_asked_again(a, keys, v, exponentials).reshape(shape), None
     if min(count, length) < 2:  # as many pairs as keys, or as queries
@@ -60,7 +60,7 @@ def _additive_scores_kernel(
         np.tanh(hidden, hidden)
     else:
         hidden = _tanh_of_sums(a, keys)
-    return np.matmul(rows(hidden), v).reshape(shape), hidden.reshape(*shape, size)
+    return matrix_product(rows(hidden), v).reshape(shape), hidden.reshape(*shape, size)
 
 
 def _tanh_of_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -104,14 +104,14 @@ def _scores_asked_again(a: np.ndarray, keys: np.ndarray, v: np.ndarray, exp_keys
             pairs = asking * exp_keys[some, part]  # (N, positions, sentences, A)
             np.add(pairs, one, pairs)
             np.divide(one, pairs, pairs)
-            scores[:, some, part] = np.matmul(rows(pairs), minus_v).reshape(pairs.shape[:-1])
+            scores[:, some, part] = matrix_product(rows(pairs), minus_v).reshape(pairs.shape[:-1])
     scores += np.add.reduce(v / two)
     scores *= two
     scores = np.ascontiguousarray(scores.transpose(2, 0, 1))
     anew = np.isnan(scores)
     if anew.any():
         row, n, t = np.nonzero(anew)
-        scores[row, n, t] = np.matmul(np.tanh(a[row, n] + keys[row, t]), v)
+        scores[row, n, t] = matrix_product(np.tanh(a[row, n] + keys[row, t]), v)
     return scores
 
 
@@ -128,15 +128,16 @@ def _additive_scores_vjp(
     needs: Sequence[bool],
 ) -> tuple[Any, ...]:
     if saved is None:
-        saved = np.tanh(np.matmul(query, w.T)[..., None, :] + (keys if query.ndim == 2 else keys[:, None]))
-    v_gradient = np.matmul(rows(saved).T, g.reshape(-1)) if needs[3] else None
+        a = matrix_product(query, w.T)[..., None, :]
+        saved = np.tanh(a + (keys if query.ndim == 2 else keys[:, None]))
+    v_gradient = matrix_product(rows(saved).T, g.reshape(-1)) if needs[3] else None
     inner = np.multiply(saved, saved)  # becomes (1 - tanh²) v ē
     np.subtract(constant(1, v.dtype), inner, out=inner)
     inner *= v
     inner *= g[..., None]
     to_projected = rows(np.add.reduce(inner, axis=-2))
     return (
-        np.matmul(to_projected, w).reshape(query.shape) if needs[0] else None,
+        matrix_product(to_projected, w).reshape(query.shape) if needs[0] else None,
         Product(to_projected, rows(query)),
         np.add.reduce(inner, axis=1) if inner.ndim == 4 else inner,
         v_gradient,
@@ -161,16 +162,16 @@ def dot_scores_definition(query: Any, keys: Any) -> Any:
 
 def _dot_scores_kernel(query: np.ndarray, keys: np.ndarray) -> Any:
     if query.ndim == 3:
-        return np.matmul(query, keys.swapaxes(1, 2))
-    return np.matmul(keys, query[:, :, None])[:, :, 0]
+        return matrix_product(query, keys.swapaxes(1, 2))
+    return matrix_product(keys, query[:, :, None])[:, :, 0]
 
 
 def _dot_scores_vjp(
     g: np.ndarray, y: np.ndarray, query: np.ndarray, keys: np.ndarray, *, needs: Sequence[bool]
 ) -> tuple[Any, ...]:
     if query.ndim == 3:
-        return np.matmul(g, keys) if needs[0] else None, Product(g, query)
-    return np.matmul(g[:, None], keys)[:, 0] if needs[0] else None, Product(g[:, None], query[:, None])
+        return matrix_product(g, keys) if needs[0] else None, Product(g, query)
+    return matrix_product(g[:, None], keys)[:, 0] if needs[0] else None, Product(g[:, None], query[:, None])
 
 
 dot_scores = fused(dot_scores_definition, _dot_scores_kernel, _dot_scores_vjp, name="dot_scores")
@@ -185,16 +186,16 @@ def weighted_sum_definition(weights: Any, values: Any) -> Any:
 
 def _weighted_sum_kernel(weights: np.ndarray, values: np.ndarray) -> Any:
     if weights.ndim == 3:
-        return np.matmul(weights, values)
-    return np.matmul(weights[:, None], values)[:, 0]
+        return matrix_product(weights, values)
+    return matrix_product(weights[:, None], values)[:, 0]
 
 
 def _weighted_sum_vjp(
     g: np.ndarray, y: np.ndarray, weights: np.ndarray, values: np.ndarray, *, needs: Sequence[bool]
 ) -> tuple[Any, ...]:
     if weights.ndim == 3:
-        return np.matmul(g, values.swapaxes(1, 2)) if needs[0] else None, Product(weights, g)
-    return np.matmul(values, g[:, :, None])[:, :, 0] if needs[0] else None, Product(
+        return matrix_product(g, values.swapaxes(1, 2)) if needs[0] else None, Product(weights, g)
+    return matrix_product(values, g[:, :, None])[:, :, 0] if needs[0] else None, Product(
         weights[:, None], g[:, None]
     )
 

@@ -7,28 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine import Primitive, Tensor
+from tinygrad_attn.engine import Primitive, Tensor, matrix_product
 from tinygrad_attn.ops.shapes import expand_dims, reshape
 
 
 def _matmul_left(g: Any, y: Any, a: Any, b: Any) -> Any:
     """ȳ bᵀ; a vector on either side stands for a matrix of one row or column."""
+    if a.ndim == b.ndim == 2:
+        return matrix_product(g, b.T)
     if b.ndim == 1:
         return expand_dims(g, -1) * b if a.ndim > 1 else g * b
     if a.ndim == 1:
-        return (b @ expand_dims(g, -1))[..., 0]
-    return g @ b.swapaxes(-1, -2)
+        return matrix_product(b, expand_dims(g, -1))[..., 0]
+    return matrix_product(g, b.swapaxes(-1, -2))
 
 
 def _matmul_right(g: Any, y: Any, a: Any, b: Any) -> Any:
     """aᵀ ȳ."""
+    if a.ndim == b.ndim == 2:
+        return matrix_product(a.T, g)
     if a.ndim == 1:
         return expand_dims(a, -1) * expand_dims(g, -2) if b.ndim > 1 else g * a
     if b.ndim == 1:
-        return (a.swapaxes(-1, -2) @ expand_dims(g, -1))[..., 0]
+        return matrix_product(a.swapaxes(-1, -2), expand_dims(g, -1))[..., 0]
     if b.ndim == 2 and a.ndim > 2:  # one product over the whole stack, in place of one each and their sum
         a, g = rows(a), rows(g)
-    return a.swapaxes(-1, -2) @ g
+    return matrix_product(a.swapaxes(-1, -2), g)
 
 
 def rows(x: Any) -> Any:
@@ -39,7 +43,7 @@ def rows(x: Any) -> Any:
     return x if x.ndim == 2 else x.reshape((math.prod(x.shape[:-1]), x.shape[-1]))
 
 
-matmul = Primitive("matmul", np.matmul, _matmul_left, _matmul_right)
+matmul = Primitive("matmul", matrix_product, _matmul_left, _matmul_right)
 
 
 def _einsum_rule(g: Any, y: Any, *operands: Any, index: int, inputs: tuple[str, ...], output: str) -> Any:
@@ -66,11 +70,14 @@ def _einsum_rule(g: Any, y: Any, *operands: Any, index: int, inputs: tuple[str, 
 
 
 _LETTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-_einsum = Primitive(
-    "einsum",
-    lambda *xs, inputs, output: np.einsum(f"{','.join(inputs)}->{output}", *xs, optimize=len(xs) > 2),
-    each=_einsum_rule,
-)
+
+
+@np.errstate(invalid="ignore")  # see matrix_product, which is what three operands and more come down to
+def _einsum_kernel(*operands: Any, inputs: tuple[str, ...], output: str) -> Any:
+    return np.einsum(f"{','.join(inputs)}->{output}", *operands, optimize=len(operands) > 2)
+
+
+_einsum = Primitive("einsum", _einsum_kernel, each=_einsum_rule)
 
 
 def einsum(subscripts: str, *operands: Any) -> Tensor:

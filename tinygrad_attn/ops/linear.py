@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_attn.engine import Product, fused
+from tinygrad_attn.engine import Product, fused, matrix_product
 from tinygrad_attn.engine.tensor import value_of
 from tinygrad_attn.ops.elementwise import where
 from tinygrad_attn.ops.linalg import matmul, rows
@@ -24,7 +24,7 @@ def linear_definition(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _linear_kernel(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> Any:
-    y = np.matmul(rows(x), weight.T)
+    y = matrix_product(rows(x), weight.T)
     if bias is not None:
         y += bias
     return y.reshape(*x.shape[:-1], len(weight))
@@ -41,7 +41,7 @@ def _linear_vjp(
 ) -> tuple[Any, ...]:
     to_rows = rows(g)
     return (
-        np.matmul(to_rows, weight).reshape(x.shape) if needs[0] else None,
+        matrix_product(to_rows, weight).reshape(x.shape) if needs[0] else None,
         Product(to_rows, rows(x)),
         Product(to_rows, None),
     )
@@ -72,7 +72,7 @@ def _embedding_vjp(
     if len(weight) * len(flat) <= 2**18:  # a small table: the product with the ids' one-hot rows
         uses = np.zeros((len(weight), len(flat)), g.dtype)
         uses[flat, np.arange(len(flat))] = 1
-        gradient = np.matmul(uses, to_rows)
+        gradient = matrix_product(uses, to_rows)
     else:  # the rows' gradients, sorted by row, added up run by run
         order = np.argsort(flat, kind="stable")
         in_order = flat[order]

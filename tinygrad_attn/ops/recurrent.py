@@ -102,6 +102,7 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
         _check(step, (x, h), weights, name)
         return definition(x, h, *weights)
 
+    @np.errstate(invalid="ignore")  # see matrix_product
     def kernel(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
         _check(step, (x, h), (w_ih, w_hh, b_ih, b_hh), name)
         buffers = Buffers(step, 1, len(h), h.shape[1], h.dtype, w_hh[None])
@@ -114,6 +115,7 @@ def _fused_cell(definition: Any, step: type[steps.Step], name: str) -> Fused:
             buffers.step_on(0)
         return rows_of(buffers.states[0])[1], buffers
 
+    @np.errstate(invalid="ignore")  # see matrix_product
     def kernel_vjp(
         g: Any, y: Any, x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, saved: Any
     ) -> Any:

@@ -136,6 +136,7 @@ class _Space:
         self.nbytes = bytes_of(*self.inputs, *self.rows, self.arriving) + sum(run.nbytes for run in self.runs)
 
 
+@np.errstate(invalid="ignore")  # see matrix_product
 def _kernel(x: np.ndarray, mask: np.ndarray, *weights: np.ndarray, cell: str) -> tuple[Any, Any]:
     step = STEPS[cell]
     _check(step, (x, mask), weights)
@@ -181,6 +182,7 @@ def _forward(run: _Run, held: np.ndarray | None, weights: Sequence[Sequence[np.n
                     np.copyto(after, before, where=held[t])
 
 
+@np.errstate(invalid="ignore")  # see matrix_product
 def _vjp(g: Any, y: Any, x: Any, mask: Any, *weights: Any, saved: Any, cell: str) -> Any:
     loan, padded = saved
     space: _Space = loan.space

@@ -85,6 +85,7 @@ def bahdanau_decoder_definition(
     return stack(read, axis=1)
 
 
+@np.errstate(invalid="ignore")  # see matrix_product
 def _kernel(
     words: np.ndarray,
     initial: np.ndarray,
@@ -178,6 +179,7 @@ def _read(space: Space, words: np.ndarray) -> np.ndarray:
     return read
 
 
+@np.errstate(invalid="ignore")  # see matrix_product
 def _vjp(
     g: np.ndarray,
     y: np.ndarray,

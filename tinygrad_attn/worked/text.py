@@ -219,6 +219,7 @@ def _together(formula: str) -> str:
     return formula.replace(" ", _SPACE)
 
 
+@np.errstate(invalid="ignore")  # see matrix_product
 def _score(example: Example, step: Step, j: int) -> list[str]:
     """The sides between the name of a score and its value."""
     s, h, weights = step.s, np.array(example.h[j]), example.weights()
