@@ -235,7 +235,8 @@ def test_no_feature() -> None:
         arrays = [np.ones(shape) for shape in shapes]
         found = gradient(operation, *arrays)
         with ta.explicit():
-            assert found == gradient(operation, *arrays)
+            for ours, expected in zip(found, gradient(operation, *arrays), strict=True):
+                np.testing.assert_allclose(ours, expected, rtol=1e-13)
 
 
 def test_numbers_without_axes() -> None:
