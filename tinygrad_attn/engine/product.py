@@ -21,10 +21,11 @@ def matrix_product(a: Any, b: Any) -> Any:
     memory as well, and throws it away. A NaN that is there is still in the result.
     """
     try:
-        if a.shape[-2] != 1 != b.shape[-1] and b.ndim > 1:
-            return np.matmul(a, b)
-    except (AttributeError, IndexError):  # a list, or a vector
-        pass
+        matrices = a.shape[-2] != 1 != b.shape[-1] and b.ndim > 1
+    except (AttributeError, IndexError):  # a list, a vector or a number
+        matrices = False
+    if matrices:
+        return np.matmul(a, b)
     with np.errstate(invalid="ignore"):
         return np.matmul(a, b)
 
