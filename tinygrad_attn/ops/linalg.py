@@ -13,8 +13,8 @@ from tinygrad_attn.ops.shapes import expand_dims, reshape
 
 def _matmul_left(g: Any, y: Any, a: Any, b: Any) -> Any:
     """ȳ bᵀ; a vector on either side stands for a matrix of one row or column."""
-    if a.ndim == b.ndim == 2:
-        return matrix_product(g, b.T)
+    if a.ndim == b.ndim == 2 and 1 not in a.shape:  # most often; ȳ bᵀ has the shape of a, so no vector meets
+        return g @ b.T
     if b.ndim == 1:
         return expand_dims(g, -1) * b if a.ndim > 1 else g * b
     if a.ndim == 1:
@@ -24,8 +24,8 @@ def _matmul_left(g: Any, y: Any, a: Any, b: Any) -> Any:
 
 def _matmul_right(g: Any, y: Any, a: Any, b: Any) -> Any:
     """aᵀ ȳ."""
-    if a.ndim == b.ndim == 2:
-        return matrix_product(a.T, g)
+    if a.ndim == b.ndim == 2 and 1 not in b.shape:  # as above
+        return a.T @ g
     if a.ndim == 1:
         return expand_dims(a, -1) * expand_dims(g, -2) if b.ndim > 1 else g * a
     if b.ndim == 1:
