@@ -371,6 +371,14 @@ def test_gradient_of_another_shape() -> None:
             attempt()
 
 
+@pytest.mark.parametrize("gradient", [[None, 1.0], ["1", "2"], np.array([1, 2], object)])
+def test_a_gradient_that_holds_no_numbers(gradient: Any) -> None:
+    x = ta.Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(TypeError, match=r"the gradient has dtype .*, expected numbers"):
+        (x * 2).backward(gradient)
+    assert x.grad is None
+
+
 def test_several_entries_without_a_gradient() -> None:
     x = leaf([1.0, 2.0], name="x")
     y = x * x

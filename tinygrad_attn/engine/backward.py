@@ -312,6 +312,8 @@ def _seed(output: Tensor, gradient: Any) -> Any:
             )
         return np.ones_like(output.data)
     seed = gradient if isinstance(gradient, Tensor) else np.asarray(gradient)
+    if seed.dtype.kind not in "fciub":
+        raise TypeError(f"the gradient has dtype {seed.dtype}, expected numbers")
     if seed.dtype.kind != "c" and seed.dtype != output.data.dtype:
         seed = seed.astype(output.data.dtype)
     if seed.shape != output.data.shape:
