@@ -55,7 +55,7 @@ def test_nan_is_still_there() -> None:
     assert np.isnan(ta.matmul(np.array([[np.nan, 1.0]]), np.ones((2, 3)))).all()
 
 
-def test_einsum_multiplies_by_numpys_products(flagging: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_einsum_asks_for_no_warning_either(flagging: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     einsum = np.einsum
 
